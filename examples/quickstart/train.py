@@ -20,7 +20,7 @@ FEATURES, CLASSES, SAMPLES = 64, 10, 9600
 
 
 def synthetic_dataset() -> TensorDataset:
-    """Points labelled by a fixed random linear map, the same in every process: (SAMPLES, FEATURES) float32, (SAMPLES,) int64."""
+    """Points (SAMPLES, FEATURES) float32, labelled (SAMPLES,) int64 by a fixed random map; the same in every process."""
     generator = torch.Generator().manual_seed(1)
     points = torch.randn(SAMPLES, FEATURES, generator=generator)
     labels = (points @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(dim=1)
@@ -30,7 +30,9 @@ def synthetic_dataset() -> TensorDataset:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200, help="optimizer steps (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=96, help="samples a step over all processes (default: %(default)s)")
+    parser.add_argument(
+        "--batch", type=int, default=96, help="samples a step over all processes (default: %(default)s)"
+    )
     args = parser.parse_args()
 
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -44,7 +46,9 @@ def main() -> None:
         dist.init_process_group("nccl")
 
     torch.manual_seed(0)
-    model: nn.Module = nn.Sequential(nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    model: nn.Module = nn.Sequential(
+        nn.Linear(FEATURES, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, CLASSES)
+    )
     model = model.to(device)
     if world > 1:
         model = DistributedDataParallel(model)
