@@ -20,7 +20,7 @@ FEATURES, CLASSES, SAMPLES = 64, 10, 9600
 
 
 def synthetic_dataset() -> TensorDataset:
-    """Points (SAMPLES, FEATURES) float32, labelled (SAMPLES,) int64 by a fixed random map; the same in every process."""
+    """Points (SAMPLES, FEATURES) float32 labelled (SAMPLES,) int64 by a fixed random map, the same everywhere."""
     generator = torch.Generator().manual_seed(1)
     points = torch.randn(SAMPLES, FEATURES, generator=generator)
     labels = (points @ torch.randn(FEATURES, CLASSES, generator=generator)).argmax(dim=1)
