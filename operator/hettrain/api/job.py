@@ -1,0 +1,196 @@
+"""HetTrainingJob: what a user writes."""
+
+import re
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from hettrain.api.base import Model, OpenModel, Rule
+from hettrain.api.pool import LABEL, NAME_BUDGET, EnvVar, Pool
+from hettrain.api.status import JobStatus
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "MANAGER",
+    "PLURAL",
+    "REPORT_PORT",
+    "VERSION",
+    "Backoff",
+    "FailurePolicy",
+    "HetTrainingJob",
+    "Hetccl",
+    "JobSpec",
+    "Metadata",
+    "Rendezvous",
+]
+
+GROUP, VERSION, KIND, PLURAL = "hetccl.io", "v1alpha1", "HetTrainingJob", "hettrainingjobs"
+API_VERSION = f"{GROUP}/{VERSION}"
+MANAGER = "hetccl.io/hettrain"
+"""The value of spec.managedBy, besides none at all, that means this operator."""
+
+REPORT_PORT = 29600
+"""Where rank 0 answers GET /v1/report in a pod."""
+
+
+class Metadata(OpenModel):
+    """ObjectMeta, as far as we look into it."""
+
+    name: str = Field(min_length=1)
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    labels: dict[str, str] = Field(default_factory=dict)
+    deletion_timestamp: str | None = None
+
+
+class Hetccl(Model):
+    """How hetccl gets into the user's images and how it works there."""
+
+    image: str | None = Field(
+        None, min_length=1, max_length=1024, description="Image that holds the hetccl tree; the operator's if not set."
+    )
+    delivery: Literal["Auto", "ImageVolume", "InitContainer"] = Field(
+        "Auto",
+        description="How the tree gets into the pods: mounted from its image, or copied by an init container. "
+        "Auto: ImageVolume where the API server supports it.",
+    )
+    transport: Literal["Auto", "RDMA", "TCP"] = Field(
+        "Auto", description="Wires between hosts. RDMA: fail rather than fall back to TCP."
+    )
+    inject: bool = Field(True, description="false: the images hold hetccl already; nothing is mounted or wrapped.")
+    simulate: bool = Field(
+        False, description="Hide the GPUs and let every rank work on the CPU; reports call it simulated."
+    )
+    env: list[EnvVar] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Environment of every trainer container, for hetccl's settings. The template's own entries win.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+
+class Rendezvous(Model):
+    """Where the ranks meet."""
+
+    rules: ClassVar = (
+        Rule(
+            f"self.port != {REPORT_PORT}",
+            f"port {REPORT_PORT} is where rank 0 reports: choose another port",
+            lambda self: self.port != REPORT_PORT,
+            "port",
+        ),
+    )
+
+    port: int = Field(29500, ge=1024, le=65535, description="MASTER_PORT: rank 0 listens there.")
+    timeout_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=86400,
+        description="How long torchrun waits for the other pods (its rendezvous setting `timeout`).",
+    )
+
+
+class Backoff(Model):
+    """Pause before a restart; doubles with each counted restart."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.initialSeconds <= self.maxSeconds",
+            "initialSeconds is above maxSeconds: lower backoff.initialSeconds or raise backoff.maxSeconds",
+            lambda self: self.initial_seconds <= self.max_seconds,
+            "initialSeconds",
+        ),
+    )
+
+    initial_seconds: int = Field(1, ge=0, le=3600, description="Pause before the first restart, in seconds.")
+    max_seconds: int = Field(300, ge=0, le=86400, description="The longest pause, in seconds.")
+
+
+class FailurePolicy(Model):
+    """What happens when a pod fails."""
+
+    max_restarts: int = Field(
+        0,
+        ge=0,
+        le=10000,
+        description="How often the gang may restart before the job fails. Disruptions (eviction, preemption, a node "
+        "that shuts down) restart it too and are not counted.",
+    )
+    backoff: Backoff = Field(default_factory=Backoff, description="Pause before a restart.")
+
+
+def _unchanged(field: str, message: str) -> Rule:
+    return Rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} cannot be changed: {message}",
+    )
+
+
+_ANEW = "delete the job and create it anew"
+
+
+class JobSpec(Model):
+    """The job that the user asks for."""
+
+    rules: ClassVar = (
+        Rule("self.pools == oldSelf.pools", f"pools cannot be changed: {_ANEW}"),
+        _unchanged("hetccl", _ANEW),
+        _unchanged("rendezvous", _ANEW),
+        _unchanged("managedBy", "the controller that manages a job is chosen when it is created"),
+        Rule(
+            "self.pools.all(p, self.pools.exists_one(q, q.name == p.name))",
+            "pools have the same name: give each pool a name of its own",
+            lambda self: len({pool.name for pool in self.pools}) == len(self.pools),
+            "pools",
+        ),
+    )
+
+    pools: list[Pool] = Field(
+        min_length=1,
+        max_length=16,
+        description="The pools of the job. Their order gives the ranks: the first pool's pods come first.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    hetccl: Hetccl = Field(default_factory=Hetccl, description="hetccl in the pods.")
+    rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="Where the ranks meet.")
+    failure_policy: FailurePolicy = Field(default_factory=FailurePolicy, description="What happens when a pod fails.")
+    suspend: bool = Field(False, description="true: the pods are deleted; false again: the job starts over.")
+    managed_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=63,
+        description=f"The controller that manages this job. Anything but {MANAGER} keeps this operator away from it.",
+    )
+
+
+class HetTrainingJob(Model):
+    """One PyTorch program over pools of several vendors."""
+
+    rules: ClassVar = (
+        Rule(
+            f"self.metadata.name.matches('{LABEL}') && size(self.metadata.name) <= 63",
+            "metadata.name also names the job's Service: use lower case letters, digits and dashes, a letter first",
+            lambda self: _is_label(self.metadata.name),
+            "metadata.name",
+        ),
+        Rule(
+            f"self.spec.pools.all(p, size(self.metadata.name) + size(p.name) <= {NAME_BUDGET})",
+            f"metadata.name and spec.pools[].name together exceed {NAME_BUDGET} characters, "
+            "so that the pods' names would exceed 63: shorten one of them",
+            lambda self: all(len(self.metadata.name) + len(pool.name) <= NAME_BUDGET for pool in self.spec.pools),
+            "metadata.name",
+        ),
+    )
+
+    api_version: Literal["hetccl.io/v1alpha1"]
+    kind: Literal["HetTrainingJob"]
+    metadata: Metadata
+    spec: JobSpec = Field(description="The job that the user asks for.")
+    status: JobStatus = Field(default_factory=JobStatus, description="What the operator sees; written by it.")
+
+
+def _is_label(name: str) -> bool:
+    return len(name) <= 63 and re.fullmatch(LABEL, name) is not None
