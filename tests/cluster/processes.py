@@ -93,7 +93,7 @@ class Processes:
         def answered() -> bool:
             nonlocal last
             try:
-                with urllib.request.urlopen(url, context=context, timeout=2) as answer:  # noqa: S310
+                with urllib.request.urlopen(url, context=context, timeout=2) as answer:
                     body = answer.read().decode()
             except (OSError, ssl.SSLError) as error:
                 last = str(error)
