@@ -1,0 +1,3 @@
+from hetccl.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""What hetccl tells: its log and rank 0's report."""

@@ -1,0 +1,140 @@
+"""What the environment says: the only place in hetccl that reads it.
+
+The names and their meaning are the environment contract of docs/architecture.md.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from hetccl.communicator import Identity
+
+SWITCH = "HETCCL_VENDOR"
+"""Setting this variable is what switches hetccl on."""
+
+HOST_VENDOR = "cpu"
+"""The vendor of pools that have no GPUs."""
+
+TRANSPORTS = ("Auto", "RDMA", "TCP")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_HIDES_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+_Value = TypeVar("_Value")
+
+
+class SettingsError(ValueError):
+    """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
+
+    def __init__(self, variable: str, found: str, allowed: str) -> None:
+        super().__init__(f"{variable} is {found!r}; allowed: {allowed}")
+        self.variable = variable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one rank."""
+
+    vendor: str
+    pool: str
+    job: str
+    transport: str
+    token: bytes = field(repr=False)
+    """The attempt's token, or empty where the job has none."""
+    report_port: int | None
+    """The TCP port of rank 0's report, 1 to 65535; None: no report."""
+    simulate: bool
+    home: Path | None
+    """The root of the hetccl tree, where hetccl was injected."""
+    log_level: str
+    socket_ifname: str
+    """NCCL_SOCKET_IFNAME as it stands; empty: not set."""
+
+    @property
+    def needs_device(self) -> bool:
+        """True where the rank has to work on a GPU of its vendor."""
+        return self.vendor != HOST_VENDOR and not self.simulate
+
+    @property
+    def simulated(self) -> bool:
+        """True where the rank stands for a GPU vendor's but works on the CPU."""
+        return self.vendor != HOST_VENDOR and self.simulate
+
+    def identity(self) -> "Identity":
+        """What the other ranks learn of this one."""
+        from hetccl.communicator import Identity  # noqa: PLC0415 -- the import of settings stays light
+
+        return Identity(
+            vendor=self.vendor,
+            pool=self.pool,
+            transport=self.transport,
+            token=self.token,
+            job=self.job,
+            simulated=self.simulated,
+        )
+
+
+def requested(environment: Mapping[str, str] = os.environ) -> bool:
+    """True where this process belongs to a job of ours."""
+    return SWITCH in environment
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that `environment` describes. Raises SettingsError for the first variable that is wrong."""
+    vendor = _name(environment, SWITCH)
+    return Settings(
+        vendor=vendor,
+        pool=_name(environment, "HETCCL_POOL", vendor),
+        job=environment.get("HETCCL_JOB", ""),
+        transport=_one_of(environment, "HETCCL_TRANSPORT", {value: value for value in TRANSPORTS}, "Auto"),
+        token=_token(environment, "HETCCL_TOKEN_FILE"),
+        report_port=_port(environment, "HETCCL_REPORT_PORT"),
+        simulate=_one_of(environment, "HETCCL_SIMULATE", {"1": True, "0": False, "": False}, "0"),
+        home=Path(environment["HETCCL_HOME"]) if environment.get("HETCCL_HOME") else None,
+        log_level=_one_of(environment, "HETCCL_LOG", {value: value for value in LOG_LEVELS}, "INFO"),
+        socket_ifname=environment.get("NCCL_SOCKET_IFNAME", ""),
+    )
+
+
+def hide_gpus() -> None:
+    """Make this process and its children see no GPU. Works until the vendor's runtime is initialised."""
+    for variable in _HIDES_GPUS:
+        os.environ[variable] = ""
+
+
+def _name(environment: Mapping[str, str], variable: str, default: str = "") -> str:
+    value = environment.get(variable, "") or default
+    if not value or not value.replace("-", "").replace(".", "").isalnum() or value != value.lower():
+        raise SettingsError(variable, value, "a name of lower-case letters, digits, '-' and '.'")
+    return value
+
+
+def _one_of(environment: Mapping[str, str], variable: str, allowed: Mapping[str, _Value], default: str) -> _Value:
+    value = environment.get(variable, default)
+    if value not in allowed:
+        raise SettingsError(variable, value, ", ".join(name for name in allowed if name))
+    return allowed[value]
+
+
+def _port(environment: Mapping[str, str], variable: str) -> int | None:
+    value = environment.get(variable, "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= 65535):
+        raise SettingsError(variable, value, "a TCP port, 1 to 65535")
+    return int(value)
+
+
+def _token(environment: Mapping[str, str], variable: str) -> bytes:
+    path = environment.get(variable, "")
+    if not path:
+        return b""
+    try:
+        token = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise SettingsError(variable, path, f"the path of a readable file ({error.strerror})") from None
+    if not token:
+        raise SettingsError(variable, path, "the path of a file with the job's token (the file is empty)")
+    return token

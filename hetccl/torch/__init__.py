@@ -1,0 +1,1 @@
+"""The PyTorch front: what torch.distributed finds under the name "nccl"."""

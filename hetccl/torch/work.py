@@ -1,0 +1,188 @@
+"""Operations in flight: the handle that torch.distributed gives the user, and the lanes that run them in order."""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import Work
+from torch.distributed import DistBackendError
+from torch.futures import Future
+
+
+class _Threads:
+    """Runs calls at once, each on a thread of its own that is kept for later calls.
+
+    Callbacks of a future run where it is completed and may wait for another operation: no fixed number of threads
+    would be enough for them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle = 0
+
+    def run(self, call: Callable[[], None]) -> None:
+        self._calls.put(call)
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+                return
+        threading.Thread(target=self._serve, name="hetccl-future", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._calls.get()()
+            with self._lock:
+                self._idle += 1
+
+
+_threads = _Threads()
+
+
+class Operation(Work):
+    """One operation: `call` does it, blocking, and `outputs` are the tensors that hold its result."""
+
+    def __init__(self, name: str, call: Callable[[], None], outputs: Sequence[Tensor] = (), source: int = -1) -> None:
+        super().__init__()
+        self.name = name
+        self._call: Callable[[], None] | None = call
+        self._outputs = list(outputs)
+        self._source = source
+        self._error: Exception | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._future: Future[list[Tensor] | None] | None = None
+
+    def execute(self) -> None:
+        """Do it, in this thread, and release whoever waits for it."""
+        call, self._call = self._call, None
+        assert call is not None
+        try:
+            with torch.no_grad():
+                call()
+        except Exception as error:
+            self._error = error
+        with self._lock:
+            self._done.set()
+            future = self._future
+        if future is not None:
+            _threads.run(lambda: self._complete(future))
+
+    def fail(self, error: Exception) -> None:
+        """End it without doing it."""
+
+        def call() -> None:
+            raise error
+
+        self._call = call
+        self.execute()
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Block until it is done, and raise its error. `timeout` 0: wait as long as the operation's own deadline."""
+        if not self._done.wait(timeout.total_seconds() or None):
+            raise DistBackendError(f"hetccl: {self.name} was not done within the {timeout} that wait() was given")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> "Future[list[Tensor] | None]":
+        with self._lock:
+            if self._future is None:
+                self._future = Future()
+                if self._done.is_set():
+                    self._complete(self._future)
+            return self._future
+
+    def _complete(self, future: "Future[list[Tensor] | None]") -> None:
+        if self._error is not None:
+            future.set_exception(self._error)  # type: ignore[arg-type]
+        else:
+            future.set_result(self._outputs or None)
+
+    def is_completed(self) -> bool:
+        return self._done.is_set()
+
+    def is_success(self) -> bool:
+        return self._done.is_set() and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        self.wait()
+        return self._outputs
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def source_rank(self) -> int:
+        return self._source
+
+    _source_rank = source_rank
+
+
+class Lane:
+    """Runs operations one at a time, in the order in which they are handed in."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._changed = threading.Condition()
+        self._waiting: deque[Operation] = deque()
+        self._busy = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def run(self, operation: Operation) -> None:
+        """Do the operation and wait for it: in the calling thread, unless others are before it."""
+        with self._changed:
+            inline = not (self._busy or self._waiting or self._closed)
+            if inline:
+                self._busy = True
+        if not inline:
+            self.submit(operation)
+            operation.wait()
+            return
+        try:
+            operation.execute()
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+        operation.wait()
+
+    def submit(self, operation: Operation) -> None:
+        """Do the operation on the lane's thread, after those that were handed in before."""
+        with self._changed:
+            if not self._closed:
+                self._waiting.append(operation)
+                self._changed.notify_all()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._serve, name=f"hetccl-{self._name}", daemon=True)
+                    self._thread.start()
+                return
+        operation.fail(DistBackendError("hetccl: the process group has been destroyed"))
+
+    def drain(self, seconds: float) -> bool:
+        """Take no more operations, and wait `seconds` at most for those taken. True where all of them are done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: not (self._busy or self._waiting), seconds)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._busy and (self._waiting or self._closed))
+                if not self._waiting:
+                    return
+                operation = self._waiting.popleft()
+                self._busy = True
+            operation.execute()
+            del operation
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
