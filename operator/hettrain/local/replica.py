@@ -42,28 +42,37 @@ class Replica:
         Whatever the main process leaves behind is killed, as it would be with its container. A command that cannot be
         started is exit code 127 (126 where it is no program), with the reason as its output.
         """
+        loop = asyncio.get_running_loop()
+        # A pipe of our own: asyncio's would make wait() last until whatever the main process left behind closes it.
+        read_end, write_end = os.pipe()
+        output = asyncio.StreamReader(limit=1 << 20)
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), os.fdopen(read_end, "rb")
+        )
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 env={**environment, MARK: self.name},
                 cwd=folder,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
+                stdout=write_end,
+                stderr=write_end,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
-                limit=1 << 20,
             )
         except OSError as error:
+            transport.close()
             self._line(f"{command[0]}: {error.strerror}")
             return 127 if isinstance(error, FileNotFoundError) else 126
-        assert self._process.stdout is not None
-        reader = asyncio.create_task(self._read(self._process.stdout))
+        finally:
+            os.close(write_end)
+        reader = asyncio.create_task(self._read(output))
         try:
             code = await self._process.wait()
         finally:
             self.signal_all(signal.SIGKILL)
         await reader
+        transport.close()
         return code if code >= 0 else 128 - code
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
