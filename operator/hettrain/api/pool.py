@@ -1,6 +1,6 @@
 """A pool: pods of one vendor."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -101,10 +101,19 @@ class PodSpec(OpenModel):
     subdomain: str | None = Field(None, max_length=253, description="Set by the operator.")
 
 
+class TemplateMetadata(Model):
+    """What a template may say about its pods' metadata."""
+
+    labels: dict[str, str] = Field(default_factory=dict, max_length=64)
+    annotations: dict[str, str] = Field(default_factory=dict, max_length=64)
+
+
 class PodTemplate(Model):
     """The user's pod: image, command, volumes and whatever else Kubernetes knows."""
 
-    metadata: dict[str, Any] = Field(default_factory=dict, description="Labels and annotations of the pool's pods.")
+    metadata: TemplateMetadata = Field(
+        default_factory=TemplateMetadata, description="Labels and annotations of the pool's pods."
+    )
     spec: PodSpec = Field(description="The pod's spec, as in a Deployment.")
 
 

@@ -1,0 +1,57 @@
+"""What a reconcile asks to be done. `apply.py` does it in a cluster, local mode with processes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Action", "AskReport", "Create", "CreateToken", "Delete", "Refusal"]
+
+
+@dataclass(frozen=True)
+class Create:
+    """Create an object, after all that was listed before it. That it is there already and ours is as good."""
+
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CreateToken:
+    """Create a Secret with a new token in it, unless it is there and ours."""
+
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete an object with its own grace period; that it is gone already is as good.
+
+    With a `uid`, only that very object and no later one of its name.
+    """
+
+    kind: str
+    name: str
+    uid: str | None = None
+
+
+@dataclass(frozen=True)
+class AskReport:
+    """Ask rank 0, at `address`, for its report. `secret` holds the token of the attempt."""
+
+    address: str
+    port: int
+    secret: str
+
+
+Action = Create | CreateToken | Delete | AskReport
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A creation that was refused for good: the name is somebody else's, or the API server says no.
+
+    `reason` is a condition's reason.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    message: str

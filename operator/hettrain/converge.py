@@ -1,0 +1,194 @@
+"""From the pods that are there to those that should be: the actions, and what the conditions say of them. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.events import Event, Reason
+from hettrain.plan import CannotPlan, Context, plan
+from hettrain.plan.names import config_name, service_name, token_name
+from hettrain.policies.verdicts import Finish, Restart, Settled, Suspend, Verdict
+from hettrain.status.blocked import Trouble, trouble
+from hettrain.status.conditions import Claim
+from hettrain.status.pods import Pod
+from hettrain.status.report import judge_report
+from hettrain.status.times import parse_time
+from hettrain.status.view import View
+
+__all__ = ["Seen", "Step", "converge"]
+
+RETRY_SECONDS = 5.0
+"""How soon a refused creation is tried again."""
+
+SLOWEST_POLL_SECONDS = 300.0
+
+NOT_REPORTED: Claim = ("InjectionVerified", "Unknown", "NotReported", "rank 0 has not reported yet")
+
+
+class Seen(Protocol):
+    """What is known of the children besides the pods."""
+
+    @property
+    def services(self) -> frozenset[str]: ...
+    @property
+    def refusals(self) -> Sequence[Refusal]: ...
+    @property
+    def report(self) -> Mapping[str, Any] | None: ...
+
+
+@dataclass
+class Step:
+    """What to do now, what to say of it, and when to look again."""
+
+    actions: list[Action] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    requeue_after: float | None = None
+
+    def look_again(self, seconds: float) -> None:
+        """The earliest wish counts."""
+        wish = max(seconds, 0.0)
+        self.requeue_after = wish if self.requeue_after is None else min(self.requeue_after, wish)
+
+
+def converge(view: View, verdict: Verdict | None, seen: Seen, now: datetime, context: Context) -> Step:
+    """One step towards what the verdict wants."""
+    step = Step()
+    match verdict:
+        case Settled():
+            _clean_up(view, step)
+        case Finish(condition=condition, reason=reason, message=message):
+            _clean_up(view, step)
+            step.claims += [(condition, "True", reason, message), ("PodsReady", "False", condition, "")]
+            _withdraw(view, step, ("Blocked", "Restarting"), condition)
+        case Suspend():
+            _delete(view.old, step)
+            step.claims += [
+                ("Suspended", "True", "SuspendedByUser", "spec.suspend is true: the job has no pods"),
+                ("PodsReady", "False", "Suspended", ""),
+                NOT_REPORTED,
+            ]
+            _withdraw(view, step, ("Blocked", "Restarting"), "Suspended")
+        case Restart(reason=reason, message=message):
+            step.claims += [("Restarting", "True", reason, message), NOT_REPORTED]
+            _run(view, seen, now, context, step)
+        case None:
+            _withdraw(view, step, ("Suspended",), "Resumed")
+            _run(view, seen, now, context, step)
+    return step
+
+
+def _clean_up(view: View, step: Step) -> None:
+    """What is left of a finished job: pods that ended stay for their logs, all else goes."""
+    _delete([*view.old, *(pod for pod in view.current.values() if not pod.ended)], step)
+
+
+def _delete(pods: Sequence[Pod], step: Step) -> None:
+    step.actions += [Delete("Pod", pod.name, pod.uid) for pod in pods if pod.leaving is None]
+
+
+def _withdraw(view: View, step: Step, conditions: Sequence[str], reason: str) -> None:
+    step.claims += [(kind, "False", reason, "") for kind in conditions if view.holds(kind)]
+
+
+def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) -> None:
+    _delete(view.old, step)
+    if not any(condition.type == "InjectionVerified" for condition in view.status.conditions):
+        step.claims.append(NOT_REPORTED)
+    problem: Trouble | None = None
+    if service_name(view.job) not in seen.services or view.missing:
+        if _may_start(view, now, context, step):
+            problem = _start(view, seen, context, step)
+    elif view.holds("Restarting"):
+        step.claims.append(("Restarting", "False", "Restarted", f"attempt {view.status.attempt} has all of its pods"))
+    problem = problem or _first_trouble(view)
+    if problem is not None:
+        step.claims.append(("Blocked", "True", problem.reason, problem.message))
+    else:
+        _withdraw(view, step, ("Blocked",), "Started")
+    ready = sum(pool.ready + pool.succeeded for pool in view.counts())
+    everyone = len(view.members)
+    if ready == everyone:
+        step.claims.append(("PodsReady", "True", "AllPodsReady", f"all {everyone} pods are ready or have succeeded"))
+        _verify_injection(view, seen, now, context, step)
+    else:
+        step.claims.append(("PodsReady", "False", "PodsStarting", f"{ready} of {everyone} pods are ready"))
+
+
+def _may_start(view: View, now: datetime, context: Context, step: Step) -> bool:
+    """An attempt starts when its pause is over and the one before is gone, or has been stuck for too long."""
+    start = view.status.next_restart_time
+    pause = (parse_time(start) - now).total_seconds() if start else 0.0
+    if pause > 0:
+        step.look_again(pause)
+    patience = timedelta(seconds=context.stuck_seconds)
+    alive = [pod for pod in view.old if not pod.ended]
+    stuck = [pod for pod in alive if pod.leaving is not None and pod.leaving + patience <= now]
+    for pod in stuck:
+        where = f" on node {pod.node}" if pod.node else ""
+        step.events.append(
+            Event(Reason.POD_STUCK, f"pod {pod.name}{where} does not go away: the next attempt starts beside it")
+        )
+    for pod in alive:
+        if pod.leaving is not None and pod not in stuck:
+            step.look_again((pod.leaving + patience - now).total_seconds())
+    return pause <= 0 and len(stuck) == len(alive)
+
+
+def _start(view: View, seen: Seen, context: Context, step: Step) -> Trouble | None:
+    """Create what is missing; what others need first comes first."""
+    job, attempt = view.job, view.status.attempt
+    try:
+        wanted = plan(job, attempt, view.missing, context)
+    except CannotPlan as error:
+        step.look_again(RETRY_SECONDS)
+        return Trouble(error.reason, str(error))
+    if service_name(job) not in seen.services:
+        step.actions.append(Create(wanted.service))
+    if wanted.pods:
+        step.actions += _forget(view, attempt - 1)
+        step.actions += [*map(Create, wanted.config_maps), CreateToken(wanted.token)]
+        step.actions += [Create(pod.manifest) for pod in wanted.pods]
+        step.events += [Event(Reason.USER_SETTING, warning) for warning in wanted.warnings]
+        if not view.current:
+            pools = len(job.spec.pools)
+            step.events.append(Event(Reason.STARTED, f"attempt {attempt}: {len(view.members)} pods in {pools} pools"))
+    if not seen.refusals:
+        return None
+    step.look_again(RETRY_SECONDS)
+    return Trouble(seen.refusals[0].reason, seen.refusals[0].message)
+
+
+def _forget(view: View, attempt: int) -> list[Action]:
+    """The token and the variables of an attempt that is over."""
+    if attempt < 0:
+        return []
+    maps = [config_name(view.job, attempt, pool.name) for pool in view.job.spec.pools]
+    return [Delete("Secret", token_name(view.job, attempt)), *(Delete("ConfigMap", name) for name in maps)]
+
+
+def _first_trouble(view: View) -> Trouble | None:
+    pods = (view.current.get(member.key) for member in view.members)
+    return next((found for pod in pods if pod is not None and (found := trouble(pod)) is not None), None)
+
+
+def _verify_injection(view: View, seen: Seen, now: datetime, context: Context, step: Step) -> None:
+    """Rank 0 is asked, ever more slowly, until it reports every rank: a program may never use hetccl at all."""
+    if view.holds("InjectionVerified"):
+        return
+    job, attempt = view.job, view.status.attempt
+    report = seen.report
+    if report is not None and report.get("job") == f"{job.metadata.namespace}/{job.metadata.name}/{attempt}":
+        claim = judge_report(job.spec, report)
+        step.claims.append(claim)
+        if claim[1] == "True":
+            return
+    first = view.current.get(view.members[0].key)
+    if first is None or not first.ready or not first.address:
+        return
+    step.actions.append(AskReport(first.address, context.report_port, token_name(job, attempt)))
+    ready = (c.last_transition_time for c in view.status.conditions if c.type == "PodsReady" and c.status == "True")
+    waited = max(((now - parse_time(since)).total_seconds() for since in ready), default=0.0)
+    step.look_again(min(max(context.report_poll_seconds, waited / 4), SLOWEST_POLL_SECONDS))

@@ -1,0 +1,112 @@
+"""The one place that decides: a job and its children, now, to what is to be done. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from hettrain.actions import Action, Refusal
+from hettrain.api import HetTrainingJob, JobStatus
+from hettrain.api.job import MANAGER
+from hettrain.api.status import Summary
+from hettrain.converge import Step, converge
+from hettrain.events import Event, Reason, events_of_change
+from hettrain.plan import Context, members, world_size
+from hettrain.policies import decide
+from hettrain.policies.failure import pause_seconds
+from hettrain.policies.verdicts import Finish, Restart, Settled, Suspend, Verdict
+from hettrain.status.conditions import merge_conditions, state_of
+from hettrain.status.pods import observe
+from hettrain.status.times import write_time
+from hettrain.status.view import View
+
+__all__ = ["Children", "Outcome", "reconcile"]
+
+
+@dataclass(frozen=True)
+class Children:
+    """What is there of a job. Pods are as the API server shows them; of `services` the names are enough.
+
+    `refusals`: creations that were refused the last time they were tried. `report`: rank 0's last answer.
+    """
+
+    pods: Sequence[Mapping[str, Any]] = ()
+    services: frozenset[str] = frozenset()
+    refusals: Sequence[Refusal] = ()
+    report: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What to do, in this order: write the status, carry out the actions one by one, publish the events.
+
+    `requeue_after` is in seconds; None: nothing changes until a child or the job does.
+    """
+
+    status: JobStatus
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_after: float | None = None
+
+
+def reconcile(job: HetTrainingJob, children: Children, now: datetime, context: Context) -> Outcome:
+    """Decide. Called again with what came of it, it goes on from there; called twice, it asks for the same twice."""
+    if job.spec.managed_by not in (None, MANAGER) or job.metadata.deletion_timestamp is not None:
+        return Outcome(job.status)
+    gang = members(job.spec)
+    pods = [observe(pod) for pod in children.pods]
+    before = View(job, job.status, gang, pods)
+    verdict = decide(before)
+    status, events = _turn(before, verdict, now)
+    view = View(job, status, gang, pods)
+    step = converge(view, verdict, children, now, context)
+    status = _report(view, step, now)
+    events += [*step.events, *events_of_change(job.status.conditions, status.conditions)]
+    return Outcome(status, tuple(step.actions), tuple(events), step.requeue_after)
+
+
+def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus, list[Event]]:
+    """The status that a verdict leads to. A new attempt starts with nothing seen and nothing completed."""
+    status = view.status
+    match verdict:
+        case Settled():
+            return status, []
+        case Suspend():
+            # A number is used once: pods of a suspended attempt may still be leaving when the job resumes.
+            attempt = status.attempt + 1 if view.current or view.was_whole else status.attempt
+            fresh = {"attempt": attempt, "pools": [], "start_time": None, "next_restart_time": None}
+            return status.model_copy(update=fresh), []
+        case Restart(reason=reason, message=message, counted=counted, failure=failure):
+            pause = pause_seconds(view) if counted else 0
+            update = {
+                "attempt": status.attempt + 1,
+                "pools": [],
+                "restarts": status.restarts + counted,
+                "next_restart_time": write_time(now + timedelta(seconds=pause)) if pause else None,
+                "first_failure": failure or status.first_failure,
+            }
+            event = Event(Reason.RESTARTING if counted else Reason.DISRUPTED, f"{reason}: {message}")
+            return status.model_copy(update=update), [event]
+        case Finish(failure=failure):
+            update = {"completion_time": write_time(now), "first_failure": failure or status.first_failure}
+            return status.model_copy(update=update), []
+        case None:
+            return status.model_copy(update={"start_time": status.start_time or write_time(now)}), []
+
+
+def _report(view: View, step: Step, now: datetime) -> JobStatus:
+    generation = view.job.metadata.generation
+    conditions = merge_conditions(view.status.conditions, step.claims, now, generation)
+    pools = view.counts()
+    sizes = " ".join(f"{pool.name}:{pool.replicas}" for pool in view.job.spec.pools)
+    there = sum(pool.ready + pool.succeeded for pool in pools)
+    return view.status.model_copy(
+        update={
+            "conditions": conditions,
+            "state": state_of(conditions),
+            "observed_generation": generation,
+            "pools": pools,
+            "world_size": world_size(view.job.spec),
+            "summary": Summary(pools=sizes, ready=f"{there}/{len(view.members)}"),
+        }
+    )

@@ -1,0 +1,1 @@
+"""Children to status: pure."""

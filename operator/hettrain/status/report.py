@@ -1,0 +1,29 @@
+"""What rank 0 reports of the ranks: whether hetccl took over in every pool."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hettrain.api.job import JobSpec
+from hettrain.plan.ranks import processes_per_pod
+from hettrain.status.conditions import Claim
+
+__all__ = ["judge_report"]
+
+
+def judge_report(spec: JobSpec, report: Mapping[str, Any]) -> Claim:
+    """The condition InjectionVerified from the answer of `GET /v1/report`."""
+    ranks = report.get("ranks", [])
+    seen = Counter(rank.get("pool") for rank in ranks)
+    simulated = {rank.get("pool") for rank in ranks if rank.get("simulated")}
+    lacking, present = [], []
+    for pool in spec.pools:
+        wanted, found = pool.replicas * processes_per_pod(pool), seen[pool.name]
+        suffix = " (simulated)" if pool.name in simulated else ""
+        if found < wanted:
+            lacking.append(f"pool {pool.name}: {found} of {wanted} ranks{suffix}")
+        else:
+            present.append(f"pool {pool.name}: {found} ranks{suffix}")
+    if lacking:
+        return "InjectionVerified", "False", "RanksMissing", f"hetccl runs in {'; '.join(lacking)}"
+    return "InjectionVerified", "True", "Reported", f"hetccl runs in {'; '.join(present)}"
