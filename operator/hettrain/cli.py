@@ -124,3 +124,7 @@ def _add_run(commands: Commands) -> None:
         return run_locally(job, found.profiles, Options(folder, options.log_dir, options.json))
 
     command.set_defaults(run=run)
+
+
+if __name__ == "__main__":
+    main()
