@@ -75,10 +75,6 @@ class Cluster:
             node.stop()
         for name in reversed(self.processes.names()):
             self.processes.stop(name)
-        lines = Path("/proc/mounts").read_text().splitlines()
-        mounts = [line.split()[1] for line in lines if line.split()[1].startswith(f"{self.directory}/")]
-        for mount in sorted(mounts, key=len, reverse=True):
-            subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
         if self.nodes:
             network.remove_bridge()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,4 +1,8 @@
-"""A real node: containerd, runc and a kubelet under a name of its own. Needs root."""
+"""A real node: containerd, runc and a kubelet under a name of its own. Needs root.
+
+Each node has a mount namespace of its own: the places that a kubelet and a container runtime take for granted, such as
+the folder of device plug-ins, are then the node's, and every mount is gone when the node is.
+"""
 
 import json
 import os
@@ -9,6 +13,16 @@ from tests.cluster.network import BRIDGE, GATEWAY, POD_CIDR
 from tests.cluster.pki import Authority
 from tests.cluster.processes import Processes, StartError, free_ports, poll
 
+OWN_FOLDERS = {
+    "/var/lib/kubelet": "kubelet",
+    "/var/log/containers": "container-logs",
+    "/var/log/pods": "pod-logs",
+    "/var/lib/cni": "cni-state",
+    "/run/containerd": "run",
+    "/run/netns": "netns",
+}
+"""Paths inside the node's mount namespace -> folders of the node's home."""
+ENTER = 'while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 1; shift 2; done; shift; exec "$@"'
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_V1_CONTROLLERS = (
     "cpu cpuacct cpuset memory pids devices freezer blkio systemd hugetlb perf_event net_cls net_prio"
@@ -29,26 +43,31 @@ class Node:
 
     def start(self, authority: Authority, server: str) -> None:
         """Start containerd and the kubelet, which registers the node; does not wait until it is ready."""
-        for folder in ("cni", "root", "state"):
+        for folder in ("cni", "root", "state", *OWN_FOLDERS.values()):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
         authority.issue(self.name, f"/O=system:nodes/CN=system:node:{self.name}", f"DNS:{self.name},IP:{GATEWAY}")
         (self.home / "cni" / "10-bridge.conflist").write_text(json.dumps(self._network()))
         (self.home / "containerd.toml").write_text(self._containerd_config())
         (self.home / "kubelet.json").write_text(json.dumps(self._kubelet_config(authority)))
         self._make_cgroup()
+        binds = [str(part) for path, folder in OWN_FOLDERS.items() for part in (self.home / folder, path)]
+        for path in OWN_FOLDERS:
+            Path(path).mkdir(parents=True, exist_ok=True)
         self.processes.start(
-            f"containerd-{self.name}", self.binaries / "containerd", "-c", self.home / "containerd.toml"
+            *(f"containerd-{self.name}", "unshare", "--mount", "sh", "-c", ENTER, "sh", *binds, "--"),
+            *(self.binaries / "containerd", "-c", self.home / "containerd.toml"),
         )
         self._await_containerd()
         for archive in sorted((self.binaries / "images").glob("*.tar")):
             self.import_image(archive)
         self.processes.start(
             f"kubelet-{self.name}",
+            "nsenter",
+            f"--mount=/proc/{self.processes.pid(f'containerd-{self.name}')}/ns/mnt",
             self.binaries / "kubelet",
             f"--config={self.home}/kubelet.json",
             f"--kubeconfig={authority.kubeconfig(self.home / 'kubeconfig', server, self.name)}",
             f"--hostname-override={self.name}",
-            f"--root-dir={self.home}/kubelet",
             f"--cert-dir={self.home}/certs",
             f"--node-ip={GATEWAY}",
             env={"AWS_EC2_METADATA_DISABLED": "true"},

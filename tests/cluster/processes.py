@@ -70,9 +70,10 @@ class Processes:
 
     def alive(self, name: str) -> bool:
         """Whether the program that was started under this name still runs."""
-        return self._pid(name) is not None
+        return self.pid(name) is not None
 
-    def _pid(self, name: str) -> int | None:
+    def pid(self, name: str) -> int | None:
+        """Its pid while it runs."""
         try:
             pid, ticks = (self.pids / name).read_text().split()
         except (OSError, ValueError):
@@ -119,7 +120,7 @@ class Processes:
     def stop(self, name: str, grace: float = 15) -> None:
         """SIGTERM, and SIGKILL after grace seconds; returns when it is gone."""
         for sent, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
-            if (pid := self._pid(name)) is None:
+            if (pid := self.pid(name)) is None:
                 break
             os.kill(pid, sent)
             try:

@@ -27,7 +27,6 @@ UNUSED = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
     "/usr/share/locale/*",
-    "/usr/include/*",
     "/usr/lib/libtorch-test/*",
     # Reached through Open MPI's optional ROCm transport only, and a quarter of the image.
     "/usr/lib/*/libLLVM*",
