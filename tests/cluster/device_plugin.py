@@ -23,7 +23,7 @@ class SimulatedGpus:
 
     def __init__(self, folder: Path, resource: str, count: int) -> None:
         self.folder, self.resource = folder, resource
-        self.ids = [f"{resource.split('.')[0]}-{number}" for number in range(count)]
+        self.ids = [f"{resource.partition('.')[0]}-{number}" for number in range(count)]
         self.allocated: list[list[str]] = []
         """What the kubelet asked for: the ids of each container, in the order of the calls."""
         self._stopped = threading.Event()

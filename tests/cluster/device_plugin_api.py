@@ -1,4 +1,4 @@
-"""The messages of the kubelet's device plug-in protocol (v1beta1), as far as a plug-in of simulated devices needs them."""
+"""The messages of the kubelet's device plug-in protocol (v1beta1) that a plug-in of simulated devices needs."""
 
 from typing import Any
 
@@ -41,9 +41,9 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
 
 
 _pool = descriptor_pool.DescriptorPool()
-_pool.Add(_file())  # type: ignore[no-untyped-call]
+_pool.Add(_file())
 
 
 def message(name: str) -> Any:
     """The class of one of the protocol's messages."""
-    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{VERSION}.{name}"))  # type: ignore[no-untyped-call]
+    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{VERSION}.{name}"))
