@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hettrain.api import HetPoolProfile, HetTrainingJob
 from hettrain.api.job import REPORT_PORT
-from hettrain.inject import Delivery
+from hettrain.inject import Delivery, PullPolicy, Source
 from hettrain.plan.names import service_name
 
 __all__ = ["HOME", "TOKEN_FILE", "Context", "cluster_address"]
@@ -29,6 +29,7 @@ class Context:
 
     delivery: Delivery
     image: str
+    pull_policy: PullPolicy = "IfNotPresent"
     home: str = HOME
     profiles: Mapping[str, HetPoolProfile] = field(default_factory=dict)
     address: Callable[[HetTrainingJob, str], tuple[str, int]] = cluster_address
@@ -38,7 +39,8 @@ class Context:
     stuck_seconds: float = 60
     """How long after its grace period a Terminating pod of an old attempt holds the new one back."""
 
-    def delivery_of(self, job: HetTrainingJob) -> Delivery:
-        """How hetccl gets into the pods of a job."""
+    def source(self, job: HetTrainingJob) -> Source:
+        """Where the pods of a job get hetccl from."""
         asked = job.spec.hetccl.delivery
-        return self.delivery if asked == "Auto" or self.delivery == "Host" else asked
+        delivery = self.delivery if asked == "Auto" or self.delivery == "Host" else asked
+        return Source(delivery, job.spec.hetccl.image or self.image, self.pull_policy, self.home)

@@ -69,11 +69,10 @@ def plan_pod(job: HetTrainingJob, member: Member, attempt: int, settings: Settin
     _devices(pool.gpus_per_replica, settings, trainer)
     _placement(settings, spec)
     _shared_memory(processes_per_pod(pool), spec, trainer)
-    if context.delivery_of(job) != "Host":
+    if context.delivery != "Host":
         _token(token_name(job, attempt), context.token_file(attempt), spec, trainer)
     if job.spec.hetccl.inject:
-        image = job.spec.hetccl.image or context.image
-        warnings += inject(spec, trainer, context.delivery_of(job), image, context.home)
+        warnings += inject(spec, trainer, context.source(job))
     labels = {ATTEMPT_LABEL: str(attempt), POOL_LABEL: pool.name, INDEX_LABEL: str(member.index)}
     theirs = pool.template.metadata
     annotations = dict(theirs.annotations)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hettrain.inject import inject
+from hettrain.inject import Source, inject
 
 HOME = "/opt/hetccl"
 
@@ -11,7 +11,7 @@ HOME = "/opt/hetccl"
 def injected(delivery: Any = "ImageVolume", **trainer: Any) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     container = {"name": "trainer", "image": "user/image", **trainer}
     pod: dict[str, Any] = {"containers": [container], "initContainers": [{"name": "users"}]}
-    warnings = inject(pod, container, delivery, "registry.test/hetccl:1", HOME)
+    warnings = inject(pod, container, Source(delivery, "registry.test/hetccl:1", "IfNotPresent", HOME))
     return pod, container, warnings
 
 

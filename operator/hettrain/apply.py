@@ -1,0 +1,101 @@
+"""Actions to API calls. Each may be repeated: what is there already and ours is as good as made."""
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.api import HetTrainingJob
+from hettrain.kube import ApiError, Kube
+from hettrain.store import Store, owner_of
+
+__all__ = ["apply"]
+
+TOKEN_BYTES = 32
+REFUSED = (400, 403, 422)
+"""Answers to a creation that trying harder does not change; reason and message tell the user why."""
+
+
+async def apply(
+    actions: Sequence[Action], job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[AskReport], None]
+) -> tuple[Refusal, ...]:
+    """Carry the actions out in their order, those of a kind side by side. Stops at the first that is refused."""
+    for _, group in itertools.groupby(actions, _stage):
+        done = await asyncio.gather(*(_act(action, job, kube, store, ask) for action in group), return_exceptions=True)
+        errors = [result for result in done if isinstance(result, BaseException)]
+        if errors:
+            raise errors[0]
+        refusals = tuple(result for result in done if isinstance(result, Refusal))
+        if refusals:
+            return refusals
+    return ()
+
+
+def _stage(action: Action) -> tuple[str, str]:
+    kind = action.manifest["kind"] if isinstance(action, Create | CreateToken) else ""
+    return type(action).__name__, kind
+
+
+async def _act(
+    action: Action, job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[AskReport], None]
+) -> Refusal | None:
+    match action:
+        case Create(manifest=manifest):
+            return await _create(manifest, job, kube, store)
+        case CreateToken(manifest=manifest):
+            return await _create(
+                {**manifest, "stringData": {"token": secrets.token_hex(TOKEN_BYTES)}}, job, kube, store
+            )
+        case Delete(kind=kind, name=name, uid=uid):
+            await _delete(kind, name, uid, job, kube)
+        case AskReport():
+            ask(action)
+    return None
+
+
+async def _create(manifest: dict[str, Any], job: HetTrainingJob, kube: Kube, store: Store) -> Refusal | None:
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    try:
+        created = await kube.create(manifest)
+    except ApiError as error:
+        if error.reason == "AlreadyExists":
+            return await _whose(kind, name, job, kube)
+        if error.status in REFUSED:
+            return Refusal(
+                kind, name, error.reason or "Refused", f"the API server refuses {kind} {name}: {error.message}"
+            )
+        raise
+    if kind in ("Pod", "Service"):
+        store.put_child(kind, created)
+    return None
+
+
+async def _whose(kind: str, name: str, job: HetTrainingJob, kube: Kube) -> Refusal | None:
+    """None where the object is this very job's: an earlier run made it, and died or has not seen it yet."""
+    try:
+        found = await kube.get(kind, job.metadata.namespace, name)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    if owner_of(found["metadata"]) == job.metadata.uid:
+        return None
+    owners = found["metadata"].get("ownerReferences", ())
+    owner = ", ".join(f"{each['kind']} {each['name']} (uid {each['uid']})" for each in owners) or "nobody that it names"
+    return Refusal(
+        kind,
+        name,
+        "NameTaken",
+        f"{kind} {name} exists and belongs to {owner}: remove it, or give this job another name",
+    )
+
+
+async def _delete(kind: str, name: str, uid: str | None, job: HetTrainingJob, kube: Kube) -> None:
+    try:
+        await kube.delete(kind, job.metadata.namespace, name, uid)
+    except ApiError as error:
+        # 404: gone. 409: the name is another object's by now, so ours is gone, too.
+        if error.status not in (404, 409):
+            raise
