@@ -4,13 +4,16 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import yaml
 
 from hettrain import documents
 from hettrain.local.node import CannotRun
 from hettrain.local.run import Options, run_locally
+from hettrain.options import add_options, settings_from
 from hettrain.plan import CannotPlan, Context, members, plan
+from hettrain.serve import run as serve
 
 __all__ = ["main"]
 
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog="example: hettrain run --local examples/quickstart/job.yaml",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_validate, _add_render, _add_run):
+    for add in (_add_validate, _add_render, _add_run, _add_operator):
         add(commands)
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add(commands: Commands, name: str, help_: str, example: str) -> argparse.ArgumentParser:
@@ -124,6 +127,17 @@ def _add_run(commands: Commands) -> None:
         return run_locally(job, found.profiles, Options(folder, options.log_dir, options.json))
 
     command.set_defaults(run=run)
+
+
+def _add_operator(commands: Commands) -> None:
+    command = _add(
+        commands,
+        "operator",
+        "serve the HetTrainingJobs of a cluster",
+        "hettrain operator --hetccl-image registry.example/hettrain/hetccl:0.1.0",
+    )
+    add_options(command)
+    command.set_defaults(run=lambda options: serve(settings_from(options)))
 
 
 if __name__ == "__main__":
