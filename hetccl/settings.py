@@ -51,6 +51,8 @@ class Settings:
     log_level: str
     socket_ifname: str
     """NCCL_SOCKET_IFNAME as it stands; empty: not set."""
+    share_memory: bool = True
+    """False where NCCL_SHM_DISABLE is 1: ranks of one host use sockets too."""
 
     @property
     def needs_device(self) -> bool:
@@ -73,6 +75,8 @@ class Settings:
             token=self.token,
             job=self.job,
             simulated=self.simulated,
+            interfaces=self.socket_ifname,
+            share_memory=self.share_memory,
         )
 
 
@@ -95,6 +99,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         home=Path(environment["HETCCL_HOME"]) if environment.get("HETCCL_HOME") else None,
         log_level=_one_of(environment, "HETCCL_LOG", {value: value for value in LOG_LEVELS}, "INFO"),
         socket_ifname=environment.get("NCCL_SOCKET_IFNAME", ""),
+        share_memory=_one_of(environment, "NCCL_SHM_DISABLE", {"1": False, "0": True, "": True}, "0"),
     )
 
 

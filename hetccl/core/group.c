@@ -11,7 +11,7 @@ static struct het_group *groups[BUCKETS];
 
 static struct het_group **bucket(uint64_t id) { return &groups[(id ^ (id >> 17)) % BUCKETS]; }
 
-struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size, struct het_link *const *links) {
+struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size) {
     if (id >> (64 - HET_LANE_BITS) || size < 1 || rank < 0 || rank >= size) return NULL;
     struct het_group *group = calloc(1, sizeof *group);
     struct het_peer *peers = calloc((size_t)size, sizeof *peers);
@@ -25,13 +25,14 @@ struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size, struct
     group->size = size;
     group->peers = peers;
     atomic_flag_clear(&group->running);
-    for (int32_t r = 0; r < size; r++) peers[r].link = links[r];
     pthread_mutex_lock(&lock);
     group->next = *bucket(id);
     *bucket(id) = group;
     pthread_mutex_unlock(&lock);
     return group;
 }
+
+void het_group_connect(struct het_group *group, int32_t peer, struct het_link *link) { group->peers[peer].link = link; }
 
 static void drop_spilled(struct het_link *link, uint64_t id) {
     while (atomic_flag_test_and_set_explicit(&link->rx_busy, memory_order_acquire)) {

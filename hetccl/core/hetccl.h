@@ -41,8 +41,10 @@ void het_link_kill(struct het_link *link, int32_t code);
 /* ---- groups: tags on links ---- */
 
 struct het_group;
-/* links[r] leads to rank r, NULL for this rank. The id is the same on all ranks, below 2^48. */
-struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size, struct het_link *const *links);
+/* The id is the same on all ranks, below 2^48. */
+struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size);
+/* `link` leads to rank `peer`: before the first plan that has to do with it, and while no collective is running. */
+void het_group_connect(struct het_group *group, int32_t peer, struct het_link *link);
 /* No collective of the group may be running. Messages of it that still arrive are dropped when their link closes. */
 void het_group_close(struct het_group *group);
 /* End what the group is waiting for, and all that it will wait for. */

@@ -4,21 +4,19 @@
 #include "reduce.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* header: version, steps, operands, edges
- * step: dtype, op, count, divisor, factor (bits of a double), first source, sources, first target, targets
+ * step: dtype, op, count, divisor, first source, sources, first target, targets
  * operand: space, peer, lane, offset
  * edge: a step, and a later one that waits for it */
-enum { HEADER = 4, STEP = 9, OPERAND = 4, EDGE = 2, MOST = 1 << 24 };
+enum { HEADER = 4, STEP = 8, OPERAND = 4, EDGE = 2, MOST = 1 << 24 };
 
 static int read_step(const struct het_plan *plan, const int64_t *words, int64_t n_operands, struct het_step *step) {
     step->dtype = (int32_t)words[0];
     step->op = (int32_t)words[1];
     step->count = words[2];
     step->divisor = words[3];
-    memcpy(&step->factor, &words[4], sizeof step->factor);
-    int64_t source = words[5], sources = words[6], target = words[7], targets = words[8];
+    int64_t source = words[4], sources = words[5], target = words[6], targets = words[7];
     if (!het_width((int)words[0]) || words[1] < 0 || words[1] >= HET_OPS || step->count < 0 || step->divisor < 1) return -1;
     if (source < 0 || sources < 1 || sources > n_operands || source > n_operands - sources) return -1;
     if (target < 0 || targets < 1 || targets > n_operands || target > n_operands - targets) return -1;

@@ -15,7 +15,6 @@ struct het_operand {
 struct het_step {
     int32_t dtype, op;
     int64_t count, divisor;
-    double factor; /* of a move: target = source * factor */
     const struct het_operand *sources, *targets;
     int32_t n_sources, n_targets;
     const int32_t *then; /* the steps that wait for this one */

@@ -20,7 +20,4 @@ int het_width(int dtype);
  * divide towards zero. Returns 0, or -1 where the type has no such operator. */
 int het_reduce(int dtype, int op, void *target, const void *const *sources, int n, int64_t count, int64_t divisor);
 
-/* target[i] = source[i] * factor, rounded once; target may be source. Returns 0, or -1 for an unknown type. */
-int het_scale(int dtype, void *target, const void *source, int64_t count, double factor);
-
 #endif

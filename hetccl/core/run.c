@@ -137,16 +137,24 @@ static void take_credits(struct run *run, int32_t peer) {
     drop_lock(&link->rx_busy);
 }
 
+/* Whether a peer may be sent one more message. What only sends leaves half of the window to what passes on. */
+static int window_open(struct run *run, int32_t peer, int passes_on) {
+    int32_t window = passes_on ? HET_WINDOW : HET_WINDOW / 2;
+    if (atomic_load_explicit(&run->group->peers[peer].under_way, memory_order_acquire) >= window) take_credits(run, peer);
+    return atomic_load_explicit(&run->group->peers[peer].under_way, memory_order_acquire) < window;
+}
+
+static int any_wire(const struct het_operand *operands, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (operands[i].space == HET_WIRE) return 1;
+    return 0;
+}
+
 /* A free slot towards a peer; on success its link's tx side is held. 1: found, 0: none now. What only sends leaves half
  * of the slots to what passes on: else two full rings could wait for each other. */
 static int find_slot(struct run *run, const struct het_operand *to, uint32_t bytes, int passes_on, struct het_line **line,
                      unsigned char **payload) {
     struct het_peer *peer = &run->group->peers[to->peer];
-    int32_t window = passes_on ? HET_WINDOW : HET_WINDOW / 2;
-    if (atomic_load_explicit(&peer->under_way, memory_order_acquire) >= window) {
-        take_credits(run, to->peer);
-        return 0;
-    }
     if (!take_lock(&peer->link->tx_busy)) return 0;
     if ((*line = het_link_reserve(peer->link, bytes, passes_on ? 0 : peer->link->tx.slots / 2, payload))) return 1;
     drop_lock(&peer->link->tx_busy);
@@ -182,8 +190,7 @@ static void report_used(struct run *run, struct het_peer *peer) {
 
 static void compute(const struct het_step *step, struct run *run, int64_t count, size_t bytes) {
     unsigned char *first = run->targets[0];
-    if (step->n_sources == 1 && step->factor != 1.0) (void)het_scale(step->dtype, first, run->sources[0], count, step->factor);
-    else (void)het_reduce(step->dtype, step->op, first, run->sources, step->n_sources, count, step->divisor);
+    (void)het_reduce(step->dtype, step->op, first, run->sources, step->n_sources, count, step->divisor);
     for (int32_t i = 1; i < step->n_targets; i++)
         if (bytes) memcpy(run->targets[i], first, bytes);
 }
@@ -193,11 +200,15 @@ static int32_t advance(struct run *run, const struct het_step *step, struct stat
     int64_t width = het_width(step->dtype), most = run->slot_bytes / width;
     int64_t count = step->count - state->done < most ? step->count - state->done : most;
     size_t bytes = (size_t)(count * width);
-    int32_t found = 1, n_in = 0, n_out = 0, from_wire = 0;
+    int32_t found = 1, n_in = 0, n_out = 0;
+    int passes_on = any_wire(step->sources, step->n_sources);
     struct held *out = run->held + run->plan->max_sources;
     struct het_line *line;
     unsigned char *payload;
 
+    /* Before anything is held: credits come by the links that sources are about to hold. */
+    for (int32_t i = 0; i < step->n_targets; i++)
+        if (step->targets[i].space == HET_WIRE && !window_open(run, step->targets[i].peer, passes_on)) return 0;
     for (; n_in < step->n_sources && found > 0; n_in++) {
         const struct het_operand *from = &step->sources[n_in];
         run->held[n_in].link = NULL;
@@ -207,7 +218,6 @@ static int32_t advance(struct run *run, const struct het_step *step, struct stat
         }
         found = find_message(run, from, &run->held[n_in], &line, &payload);
         if (found <= 0) break;
-        from_wire = 1;
         run->sources[n_in] = payload;
         if (differs(run, line) || line->bytes != bytes) {
             found = mismatch(run, from->peer, line);
@@ -222,7 +232,7 @@ static int32_t advance(struct run *run, const struct het_step *step, struct stat
             run->targets[n_out] = run->bases[to->space] + (to->offset + state->done) * width;
             continue;
         }
-        found = find_slot(run, to, (uint32_t)bytes, from_wire, &line, &run->targets[n_out]);
+        found = find_slot(run, to, (uint32_t)bytes, passes_on, &line, &run->targets[n_out]);
         if (found <= 0) break;
         out[n_out].link = run->group->peers[to->peer].link;
         out[n_out].spilled = (struct het_spilled **)(void *)line;

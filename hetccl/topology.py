@@ -1,0 +1,49 @@
+"""Who takes part in a group, and which ranks make an island."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+__all__ = ["Rank", "Topology"]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What a rank says of itself when it joins.
+
+    `key` names its process (hex), `addresses` are (address, port) at which it listens, best first. `shares_memory`: its
+    runner can use shared memory.
+    """
+
+    vendor: str
+    pool: str
+    host: str
+    simulated: bool
+    python: str
+    torch: str
+    pid: int
+    key: str
+    addresses: tuple[tuple[str, int], ...]
+    shares_memory: bool
+    release: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The ranks of a group, in order."""
+
+    ranks: tuple[Rank, ...]
+
+    @cached_property
+    def islands(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each vendor, islands in the order of their first ranks."""
+        found: dict[str, list[int]] = {}
+        for number, rank in enumerate(self.ranks):
+            found.setdefault(rank.vendor, []).append(number)
+        return tuple(tuple(island) for island in found.values())
+
+    def describe(self, numbers: Sequence[int]) -> str:
+        """Ranks for an error: 'rank 1 (pool amd on host b), rank 2 (...)'."""
+        return ", ".join(
+            f"rank {number} (pool {self.ranks[number].pool}, host {self.ranks[number].host})" for number in numbers
+        )

@@ -1,0 +1,1 @@
+"""Bytes between the processes of a job. Wires belong to the process; groups are tags on them."""
