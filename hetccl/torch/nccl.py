@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, Store
-from torch.distributed import DistBackendError
 
 import hetccl
 from hetccl.communicator import Communicator

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import ProcessGroup, Store
-from torch.distributed import DistBackendError
 
 from hetccl.communicator import Communicator
 from hetccl.errors import HetcclError

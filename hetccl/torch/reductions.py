@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch.distributed import ReduceOp
+from torch._C._distributed_c10d import ReduceOp
 
 
 def reduction(opts: Any) -> str:

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor
+from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import Work
-from torch.distributed import DistBackendError
 from torch.futures import Future
 
 
