@@ -98,6 +98,7 @@ class _Process:
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
+            await asyncio.wait({task})
             return False
         stop.cancel()
         await task
@@ -135,13 +136,15 @@ class _Process:
         queue.start(controller.reconcile)
         auditing = asyncio.create_task(self._audit.run())
         try:
-            await kopf.operator(
-                registry=make_registry(store, queue.add, profiles=not settings.namespaces),
-                settings=make_settings(),
-                clusterwide=not settings.namespaces,
-                namespaces=settings.namespaces,
-                standalone=True,
-                stop_flag=self._stop,
+            # kopf ends by SIGTERM and SIGINT itself, once it has put its handlers in place of ours.
+            await self._until_stopped(
+                kopf.operator(
+                    registry=make_registry(store, queue.add, profiles=not settings.namespaces),
+                    settings=make_settings(),
+                    clusterwide=not settings.namespaces,
+                    namespaces=settings.namespaces,
+                    standalone=True,
+                )
             )
             return 0
         except Exception:

@@ -69,7 +69,7 @@ def _crd(
         "plural": plural,
         "singular": kind.lower(),
         "shortNames": short,
-        "categories": categories,
+        **({"categories": categories} if categories else {}),
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,10 +1,12 @@
 """What a user may write, and what he is told where it is wrong."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from hettrain.api import InvalidDocument, load, load_profile
+from hettrain.api import HetTrainingJob, InvalidDocument, load, load_profile
+from hettrain.api.base import Model
 
+from tests.unit.hettrain.broken import BROKEN
 from tests.unit.hettrain.documents import document, pool
 
 
@@ -46,37 +48,26 @@ def test_what_is_no_job_at_all_is_said_to_be_none(bad: object) -> None:
     assert problems(bad)
 
 
-RULES: list[tuple[dict[str, Any], str, str]] = [
-    (document(pool(gpusPerReplica=None)), "spec.pools[0].gpusPerReplica", "gpusPerReplica is missing"),
-    (document(pool(vendor="cpu")), "spec.pools[0].gpusPerReplica", "for GPU vendors only"),
-    (
-        document(pool(vendor="cpu", gpusPerReplica=None, resourceName="x.com/y")),
-        "spec.pools[0].resourceName",
-        "resourceName names what gpusPerReplica counts",
-    ),
-    (document(pool(), pool()), "spec.pools", "same name"),
-    (document(pool(rdma={"count": 2})), "spec.pools[0].rdma.count", "set rdma.resourceName too"),
-    (document(rendezvous={"port": 29600}), "spec.rendezvous.port", "choose another port"),
-    (
-        document(failurePolicy={"backoff": {"initialSeconds": 9, "maxSeconds": 3}}),
-        "spec.failurePolicy.backoff.initialSeconds",
-        "above maxSeconds",
-    ),
-    (document(name="9lives"), "metadata.name", "a letter first"),
-    (document(pool("p" * 30), name="j" * 22), "metadata.name", "shorten one of them"),
-    (
-        document(pool(template={"spec": {"hostname": "x", "containers": [{"name": "t"}]}})),
-        "spec.pools[0].template.spec.hostname",
-        "remove them from the template",
-    ),
-]
-
-
-@pytest.mark.parametrize(("bad", "path", "words"), RULES, ids=[rule[1] for rule in RULES])
+@pytest.mark.parametrize(("bad", "path", "words"), BROKEN, ids=[broken[1] for broken in BROKEN])
 def test_a_broken_rule_names_the_field_and_the_remedy(bad: dict[str, Any], path: str, words: str) -> None:
     [(where, _, expected)] = problems(bad)
     assert where == path
     assert words in expected
+
+
+def models(root: type[Model]) -> set[type[Model]]:
+    """A model and all that its fields hold."""
+    found = {root}
+    for field in root.model_fields.values():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, Model):
+                found |= models(part)
+    return found
+
+
+def test_every_rule_has_a_document_that_breaks_it() -> None:
+    messages = [rule.message for model in models(HetTrainingJob) for rule in model.rules if rule.check is not None]
+    assert not [message for message in messages if not any(words in message for _, _, words in BROKEN)]
 
 
 def test_a_gpu_pool_may_leave_its_devices_to_the_template() -> None:

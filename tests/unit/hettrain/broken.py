@@ -1,0 +1,32 @@
+"""Documents that break one rule each: where, and words of the message that say so."""
+
+from typing import Any
+
+from tests.unit.hettrain.documents import document, pool
+
+__all__ = ["BROKEN"]
+
+BROKEN: list[tuple[dict[str, Any], str, str]] = [
+    (document(pool(gpusPerReplica=None)), "spec.pools[0].gpusPerReplica", "gpusPerReplica is missing"),
+    (document(pool(vendor="cpu")), "spec.pools[0].gpusPerReplica", "for GPU vendors only"),
+    (
+        document(pool(vendor="cpu", gpusPerReplica=None, resourceName="x.com/y")),
+        "spec.pools[0].resourceName",
+        "resourceName names what gpusPerReplica counts",
+    ),
+    (document(pool(), pool()), "spec.pools", "same name"),
+    (document(pool(rdma={"count": 2})), "spec.pools[0].rdma.count", "set rdma.resourceName too"),
+    (document(rendezvous={"port": 29600}), "spec.rendezvous.port", "choose another port"),
+    (
+        document(failurePolicy={"backoff": {"initialSeconds": 9, "maxSeconds": 3}}),
+        "spec.failurePolicy.backoff.initialSeconds",
+        "above maxSeconds",
+    ),
+    (document(name="9lives"), "metadata.name", "a letter first"),
+    (document(pool("p" * 30), name="j" * 22), "metadata.name", "shorten one of them"),
+    (
+        document(pool(template={"spec": {"hostname": "x", "containers": [{"name": "t"}]}})),
+        "spec.pools[0].template.spec.hostname",
+        "remove them from the template",
+    ),
+]
