@@ -75,8 +75,14 @@ class Node:
 
     def _await_containerd(self) -> None:
         name = f"containerd-{self.name}"
+
+        def answers() -> bool:
+            if not self.processes.alive(name):
+                raise TimeoutError(f"{name} ended")
+            return self.ctr("version").returncode == 0
+
         try:
-            poll(f"{name} answers", lambda: self.ctr("version").returncode == 0, 30, interval=0.1)
+            poll(f"{name} answers", answers, 30, interval=0.1)
         except TimeoutError as error:
             raise StartError(f"{error}\n{self.processes.log_tail(name)}") from None
 
@@ -133,6 +139,8 @@ root = "{self.home}/root"
 state = "{self.home}/state"
 [grpc]
   address = "{self.socket}"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]

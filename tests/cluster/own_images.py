@@ -52,3 +52,12 @@ class Builder:
         out.unlink(missing_ok=True)
         self._buildah("push", "--quiet", reference, f"docker-archive:{out}:{reference}")
         return out
+
+    def operator_image(self, out: Path) -> Path:
+        """OPERATOR_IMAGE as an archive."""
+        return self.build("operator/Dockerfile", OPERATOR_IMAGE, out, BASE=self.base())
+
+    def hetccl_image(self, out: Path) -> Path:
+        """HETCCL_IMAGE as an archive: the stage `tree` of Dockerfile.cuda."""
+        base = self.base()
+        return self.build("Dockerfile.cuda", HETCCL_IMAGE, out, target="tree", PYTHON=base, BASE=base)
