@@ -47,7 +47,7 @@ $(VENV)/bin/python:
 
 $(VENV)/torch: $(VENV)/bin/python
 	@echo "installing PyTorch $(TORCH) into $(VENV) (another release: make TORCH=X; any build of it serves, the CPU one is smallest)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==$(TORCH)' numpy
 	@touch $@
 
 $(VENV)/installed: $(VENV)/torch pyproject.toml
