@@ -56,7 +56,7 @@ def _operator(
     control_plane: Cluster, api: ApiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[subprocess.Popen[bytes]]:
     log = tmp_path_factory.mktemp("operator") / "log"
-    with operator(control_plane, log) as process:
+    with operator(control_plane, log, "--report-poll-seconds", "0.2") as process:
         poll("the operator holds its Lease", lambda: b"holds the Lease" in log.read_bytes(), 30)
         yield process
         assert process.poll() is None, log.read_text()

@@ -1,6 +1,15 @@
 """The operator's process against the real API server; tests play user and kubelet."""
 
+import base64
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
 import pytest
+from hettrain.api.job import REPORT_PORT
 
 from tests.cluster.cluster import Cluster
 from tests.integration.hettrain.api_server import ApiServer, Refused
@@ -210,6 +219,48 @@ def test_image_volumes_are_used_where_the_api_server_has_them(world: World) -> N
     world.until_pods(*FIRST)
     volumes = world.pods()[FIRST[0]]["spec"]["volumes"]
     assert [volume["image"]["reference"] for volume in volumes if "image" in volume] == ["registry.test/hetccl:1"]
+
+
+@contextmanager
+def rank_0(api: ApiServer, namespace: str, *pools: str) -> Iterator[None]:
+    """Rank 0 of attempt 0 as hetccl answers for it, at the address that the tests give to every pod."""
+    secret = api("GET", f"/api/v1/namespaces/{namespace}/secrets/job-0-token")
+    token = base64.b64decode(secret["data"]["token"])
+    wanted = f"Bearer {hmac.new(token, b'hetccl report', 'sha256').hexdigest()}"
+    ranks = [{"rank": rank, "pool": name, "simulated": True} for rank, name in enumerate(pools)]
+    report = {"version": 1, "job": f"{namespace}/job/0", "world_size": len(ranks), "ranks": ranks}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path == "/v1/report" and self.headers["Authorization"] == wanted
+            self.send_response(200 if known else 401)
+            self.end_headers()
+            self.wfile.write(json.dumps(report).encode() if known else b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", REPORT_PORT), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
+
+
+def test_rank_0s_report_verifies_the_injection(world: World, api: ApiServer) -> None:
+    start(world)
+    assert world.condition("InjectionVerified")["status"] == "Unknown"
+    with rank_0(api, world.namespace, "nvidia", "amd"):
+        world.until("it is verified", lambda: world.condition("InjectionVerified")["status"] == "True")
+    assert world.condition("InjectionVerified")["message"] == (
+        "hetccl runs in pool nvidia: 1 ranks (simulated); pool amd: 1 ranks (simulated)"
+    )
+
+
+def test_a_report_that_lacks_a_pool_says_that_hetccl_is_not_there(world: World, api: ApiServer) -> None:
+    start(world)
+    with rank_0(api, world.namespace, "nvidia"):
+        world.until("it is missed", lambda: world.condition("InjectionVerified")["status"] == "False")
+    assert "pool amd: 0 of 1 ranks" in world.condition("InjectionVerified")["message"]
 
 
 def test_crds_applied_again_under_a_running_job_leave_its_pods(world: World, control_plane: Cluster) -> None:
