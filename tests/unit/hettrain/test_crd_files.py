@@ -1,16 +1,28 @@
-"""The CRDs are made from the models, and nothing that is made is edited by hand."""
+"""CRDs and reference are made from the models, and nothing that is made is edited by hand."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hettrain.api import HetTrainingJob, JobStatus
-from hettrain.api.crd import ROOT, crds, files
+from hettrain.api import HetTrainingJob, JobStatus, crd, reference
+from hettrain.api.crd import crds
+from hettrain.events import Reason
+from hettrain.status.conditions import ORDER, STATES
+
+FILES = crd.files() | reference.files()
 
 
-@pytest.mark.parametrize("path", files(), ids=str)
-def test_a_generated_file_is_in_step(path: Any) -> None:
-    assert (ROOT / path).read_text() == files()[path], "run `make generate`"
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_generated_file_is_in_step(path: Path) -> None:
+    assert (crd.ROOT / path).read_text() == FILES[path], "run `make generate`"
+
+
+def test_the_guide_names_every_event_condition_and_state() -> None:
+    guide = (crd.ROOT / "docs/operator.md").read_text()
+    words = [*(reason.value for reason in Reason), *ORDER, *STATES]
+    assert not [word for word in words if not re.search(rf"\b{word}\b", guide)]
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
@@ -23,7 +35,7 @@ def nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, A
 
 
 def schemas() -> list[tuple[str, dict[str, Any]]]:
-    return [node for crd in crds() for node in nodes(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])]
+    return [node for each in crds() for node in nodes(each["spec"]["versions"][0]["schema"]["openAPIV3Schema"])]
 
 
 def test_every_list_has_a_limit() -> None:
@@ -38,7 +50,7 @@ def test_every_field_of_the_spec_is_described() -> None:
 
 
 def test_the_crd_is_small_enough_for_a_client_side_apply() -> None:
-    assert all(len(yaml.safe_dump(crd)) < 250_000 for crd in crds())
+    assert all(len(yaml.safe_dump(each)) < 250_000 for each in crds())
 
 
 def test_a_default_in_the_crd_is_the_default_in_the_model() -> None:
