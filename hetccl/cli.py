@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hetccl
+from hetccl.bench.formulas import BUS
+from hetccl.bench.run import PEERS, Task, parse_islands, parse_sizes
+from hetccl.bench.run import run as measure
 from hetccl.inject.tree import write_tree
 
 
@@ -36,8 +39,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     version.set_defaults(run=lambda _: print(f"hetccl {hetccl.__version__} {Path(hetccl.__file__).parent}"))
 
+    _add_bench(commands)
     options = parser.parse_args(arguments)
     try:
         options.run(options)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         sys.exit(f"hetccl {options.command}: {error}")
+
+
+def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure a collective against its peers on this machine",
+        description="Measure a collective between processes of this machine, with its peers in the same run.",
+        epilog="example: hetccl bench all_reduce --islands 1+1 --sizes 4,64K,1M,64M --peer gloo --peer openmpi",
+    )
+    bench.add_argument("op", metavar="OP", choices=sorted(BUS), help=", ".join(sorted(BUS)))
+    bench.add_argument(
+        "--islands",
+        metavar="N+N",
+        type=parse_islands,
+        default="1+1",
+        help="ranks of each simulated island (default: 1+1)",
+    )
+    bench.add_argument(
+        "--wire", choices=["auto", "shm", "tcp"], default="auto", help="auto: shared memory where it works"
+    )
+    bench.add_argument("--dtype", default="float32", help="a dtype of torch (default: float32)")
+    bench.add_argument(
+        "--sizes", metavar="SIZES", type=parse_sizes, default="4,64K,1M,16M", help="4,64K,1M (default: 4,64K,1M,16M)"
+    )
+    bench.add_argument("--peer", action="append", choices=PEERS, default=[], help="compare with it; may be given again")
+    bench.add_argument("--busy", action="store_true", help="measure a call beside pure Python in the main thread too")
+    bench.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE as JSON")
+
+    def run(options: argparse.Namespace) -> None:
+        task = Task(
+            options.op, options.islands, options.wire, options.dtype, options.sizes, tuple(options.peer), options.busy
+        )
+        measure(task, options.json)
+
+    bench.set_defaults(run=run)
