@@ -14,6 +14,9 @@ from hettrain.store import Store, owner_of
 __all__ = ["apply"]
 
 TOKEN_BYTES = 32
+SIDE_BY_SIDE = 24
+"""Fewer than the client allows in all: a large gang leaves room for other jobs."""
+
 REFUSED = (400, 403, 422)
 """Answers to a creation that trying harder does not change; reason and message tell the user why."""
 
@@ -22,8 +25,14 @@ async def apply(
     actions: Sequence[Action], job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[AskReport], None]
 ) -> tuple[Refusal, ...]:
     """Carry the actions out in their order, those of a kind side by side. Stops at the first that is refused."""
+    turns = asyncio.Semaphore(SIDE_BY_SIDE)
+
+    async def in_turn(action: Action) -> Refusal | None:
+        async with turns:
+            return await _act(action, job, kube, store, ask)
+
     for _, group in itertools.groupby(actions, _stage):
-        done = await asyncio.gather(*(_act(action, job, kube, store, ask) for action in group), return_exceptions=True)
+        done = await asyncio.gather(*map(in_turn, group), return_exceptions=True)
         errors = [result for result in done if isinstance(result, BaseException)]
         if errors:
             raise errors[0]

@@ -20,12 +20,26 @@ __all__ = ["make_registry", "make_settings"]
 CHILDREN = {"pods": "Pod", "services": "Service"}
 
 
+class _NoDiffs(kopf.DiffBaseStorage):
+    """We compare nothing with what was there before, and to copy each object for it is most of kopf's work."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+
 def make_settings() -> kopf.OperatorSettings:
     """kopf without events, peering or scanning: it watches what it is told to and writes nothing."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoDiffs()
     settings.networking.connect_timeout = 10
     settings.networking.enforce_retry_after = True
     settings.watching.server_timeout = 300

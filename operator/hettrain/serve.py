@@ -57,7 +57,11 @@ class Settings:
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT (0), or until the Lease is lost or something breaks (1)."""
     set_up_logs(settings.log_format)
-    return asyncio.run(_Process(settings).run())
+    try:
+        return asyncio.run(_Process(settings).run())
+    except (kopf.LoginError, OSError) as error:
+        log.error("no access to a cluster: %s", error)
+        return 1
 
 
 class _Process:
@@ -77,7 +81,9 @@ class _Process:
                 health = await serve_health(settings.health_port, self._trouble, lambda: self._reached)
                 stack.push_async_callback(health.cleanup)
             kube = await stack.enter_async_context(Kube())
-            lease = Lease(kube, settings.lease_namespace, settings.lease_name, settings.identity)
+            # The Lease's requests must not queue behind those of a gang of a thousand pods.
+            own = await stack.enter_async_context(Kube())
+            lease = Lease(own, settings.lease_namespace, settings.lease_name, settings.identity)
             if not await self._until_stopped(self._stand_by(kube, lease)):
                 return 0
             # A write after this Lease is lost could meet its next holder's: nothing may run on, not even to clean up.

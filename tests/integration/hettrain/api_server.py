@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
-__all__ = ["JOBS", "ApiServer", "Refused"]
+__all__ = ["CRDS", "JOBS", "ApiServer", "Refused"]
 
+CRDS = Path(__file__).parents[3] / "crds"
 JOBS = "/apis/hetccl.io/v1alpha1/namespaces/{}/hettrainingjobs"
 
 

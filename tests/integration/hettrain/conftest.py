@@ -13,16 +13,14 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import poll
-from tests.integration.hettrain.api_server import ApiServer
+from tests.integration.hettrain.api_server import CRDS, ApiServer
 from tests.integration.hettrain.world import World
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
 def api(control_plane: Cluster) -> ApiServer:
     """The API server with the CRDs, put there as a user would: a client-side apply."""
-    control_plane.kubectl("apply", "-f", ROOT / "crds")
+    control_plane.kubectl("apply", "-f", CRDS)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     return ApiServer(control_plane.kubeconfig)
 

@@ -6,7 +6,7 @@ import pytest
 from hettrain.api import InvalidDocument, load
 
 from tests.cluster.cluster import Cluster
-from tests.integration.hettrain.api_server import JOBS, ApiServer, Refused
+from tests.integration.hettrain.api_server import CRDS, JOBS, ApiServer, Refused
 from tests.unit.hettrain.broken import BROKEN
 from tests.unit.hettrain.documents import document, pool
 
@@ -155,5 +155,5 @@ def test_kubectl_shows_the_columns_by_the_short_name(control_plane: Cluster, api
 
 
 def test_a_crd_applied_again_changes_nothing(control_plane: Cluster, api: ApiServer) -> None:
-    answer = control_plane.kubectl("apply", "-f", "crds")
+    answer = control_plane.kubectl("apply", "-f", CRDS)
     assert answer.count("unchanged") == 2

@@ -12,7 +12,7 @@ import pytest
 from hettrain.api.job import REPORT_PORT
 
 from tests.cluster.cluster import Cluster
-from tests.integration.hettrain.api_server import ApiServer, Refused
+from tests.integration.hettrain.api_server import CRDS, ApiServer, Refused
 from tests.integration.hettrain.world import World
 from tests.unit.hettrain.documents import pool
 
@@ -267,7 +267,7 @@ def test_crds_applied_again_under_a_running_job_leave_its_pods(world: World, con
     start(world)
     before = {name: pod["metadata"]["uid"] for name, pod in world.pods().items()}
     control_plane.kubectl("annotate", "crd", "hettrainingjobs.hetccl.io", f"test={world.namespace}", "--overwrite")
-    control_plane.kubectl("apply", "-f", "crds")
+    control_plane.kubectl("apply", "-f", CRDS)
     world.change(failurePolicy={"maxRestarts": 5})
     world.until("the change was seen", lambda: world.status()["observedGeneration"] == 2)
     assert {name: pod["metadata"]["uid"] for name, pod in world.pods().items()} == before

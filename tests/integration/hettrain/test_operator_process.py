@@ -1,7 +1,9 @@
 """The operator killed, doubled, and restricted: the same end as without."""
 
+import os
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -107,6 +109,15 @@ def test_an_operator_that_lost_its_lease_leaves(alone: World, api: ApiServer, st
     assert first.wait(timeout=10) == 1
     assert "held by usurper" in (tmp_path / "first").read_text()
     api("DELETE", lease)
+
+
+def test_without_a_cluster_it_says_so_and_exits_with_1(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hettrain.cli", "operator", "--hetccl-image", "i"]
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "no access to a cluster" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_health_and_readiness_are_answered(start: Start) -> None:
