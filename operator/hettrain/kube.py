@@ -58,14 +58,15 @@ class Unreachable(Exception):
 
 
 def login() -> kopf.ConnectionInfo:
-    """Credentials of the pod's service account, else of the kubeconfig. Raises kopf.LoginError."""
+    """Credentials of the pod's service account, else of the kubeconfig as the library `kubernetes` reads it: with
+    exec plug-ins and all. Raises kopf.LoginError."""
     settings = kopf.OperatorSettings()
     info = kopf.login_with_service_account(settings=settings, logger=log)
     if info is not None:
         # By address, as every in-cluster client does: the operator then works before the cluster's DNS does.
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         return dataclasses.replace(info, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
-    info = kopf.login_with_kubeconfig(settings=settings, logger=log)
+    info = kopf.login_via_client(settings=settings, logger=log)
     if info is None:
         raise kopf.LoginError("found neither a service account nor a kubeconfig: set KUBECONFIG")
     return info
