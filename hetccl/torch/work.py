@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import Work
 from torch.futures import Future
+from torch.torch_version import TorchVersion
 
 
 class _Threads:
@@ -43,6 +44,29 @@ class _Threads:
 _threads = _Threads()
 
 
+class _Unclaimed:
+    """Keeps operations from being collected between their return to torch and its first call of them.
+
+    Before 2.7 torch's C++ code holds its own part of a Work only; with the Python part gone, its wait() and
+    getFuture() are those of a Work that does nothing. The oldest go first where more than `limit` are never called.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: dict[int, Work] = {}
+
+    def keep(self, work: Work) -> None:
+        self._kept[id(work)] = work
+        if len(self._kept) > self._limit:
+            self._kept.pop(next(iter(self._kept)), None)
+
+    def claim(self, work: Work) -> None:
+        self._kept.pop(id(work), None)
+
+
+_unclaimed = _Unclaimed(limit=256) if TorchVersion(torch.__version__) < "2.7" else None
+
+
 class Operation(Work):
     """One operation: `call` does it, blocking, and `outputs` are the tensors that hold its result."""
 
@@ -56,6 +80,8 @@ class Operation(Work):
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._future: Future[list[Tensor] | None] | None = None
+        if _unclaimed is not None:
+            _unclaimed.keep(self)
 
     def execute(self) -> None:
         """Do it, in this thread, and release whoever waits for it."""
@@ -83,6 +109,7 @@ class Operation(Work):
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until it is done, and raise its error. `timeout` 0: wait as long as the operation's own deadline."""
+        self._claim()
         if not self._done.wait(timeout.total_seconds() or None):
             raise DistBackendError(f"hetccl: {self.name} was not done within the {timeout} that wait() was given")
         if self._error is not None:
@@ -90,12 +117,17 @@ class Operation(Work):
         return True
 
     def get_future(self) -> "Future[list[Tensor] | None]":
+        self._claim()
         with self._lock:
             if self._future is None:
                 self._future = Future()
                 if self._done.is_set():
                     self._complete(self._future)
             return self._future
+
+    def _claim(self) -> None:
+        if _unclaimed is not None:
+            _unclaimed.claim(self)
 
     def _complete(self, future: "Future[list[Tensor] | None]") -> None:
         if self._error is not None:

@@ -39,16 +39,18 @@ TORCHRUN = "#!/usr/bin/python3\nfrom torch.distributed.run import main\nmain()\n
 
 @dataclass(frozen=True)
 class System:
-    """A Debian release with packages and without what UNUSED names."""
+    """A Debian release with packages and without what UNUSED names. edits: file -> sed expression."""
 
     suite: str
     packages: tuple[str, ...]
+    edits: tuple[tuple[str, str], ...] = ()
     unused: tuple[str, ...] = UNUSED
 
     def make(self, out: Path) -> None:
         """Write the system as a tar."""
         require_programs("mmdebstrap")
-        excludes = [f"--dpkgopt=path-exclude={pattern}" for pattern in self.unused]
+        options = [f"--dpkgopt=path-exclude={pattern}" for pattern in self.unused]
+        options += [f"--customize-hook=sed --in-place '{edit}' \"$1\"{file}" for file, edit in self.edits]
         include = f"--include={','.join(self.packages)}"
         run(
             "mmdebstrap",
@@ -57,7 +59,7 @@ class System:
             "--mode=root",
             "--variant=minbase",
             include,
-            *excludes,
+            *options,
             self.suite,
             out,
         )
@@ -88,7 +90,19 @@ class PythonPackages:
 
 PYTHON_311 = System("bookworm", ("ca-certificates", "python3", "python3-venv"))
 """Also the base that our own images are built on here."""
-TRIXIE_TORCH = System("trixie", ("python3-torch",))
+# Debian builds torch without libuv, which its TCPStore asks for unless told not to: torchrun needs these two edits.
+RENDEZVOUS = "/usr/lib/python3/dist-packages/torch/distributed"
+TRIXIE_TORCH = System(
+    "trixie",
+    ("python3-torch",),
+    (
+        (f"{RENDEZVOUS}/rendezvous.py", "s/is_master=False,/is_master=False, use_libuv=False,/"),
+        (
+            f"{RENDEZVOUS}/elastic/rendezvous/static_tcp_rendezvous.py",
+            "s/multi_tenant=True,/multi_tenant=True, use_libuv=False,/",
+        ),
+    ),
+)
 TORCH = PythonPackages("3.11", ("torch==2.13.0",))
 
 
@@ -137,11 +151,9 @@ def nvidia_user_image() -> Path:
 
 def amd_user_image() -> Path:
     """Archive of AMD_USER_IMAGE: Debian 13, Python 3.13 and Debian's own torch 2.6."""
+    image = Image(reference=AMD_USER_IMAGE, env={"USE_LIBUV": "0"})
 
     def make(out: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=out.parent) as folder:
-            system = Path(folder) / "system.tar"
-            TRIXIE_TORCH.make(system)
-            write_archive(out, [system], [Image(reference=AMD_USER_IMAGE)])
+        write_archive(out, [cached("torch-3.13", asdict(TRIXIE_TORCH), TRIXIE_TORCH.make)], [image])
 
-    return cached("user-amd", [asdict(TRIXIE_TORCH), AMD_USER_IMAGE], make)
+    return cached("user-amd", [asdict(TRIXIE_TORCH), asdict(image)], make)
