@@ -142,8 +142,9 @@ class _Run:
         ):
             theirs = message.sequence, message.what, message.count
             raise _Failed(Failure(Status.MISMATCH, operand.peer, 0, (), *theirs))
-        payload = bytearray(message.payload)
-        return torch.frombuffer(payload, dtype=torch.uint8).view(self.program.dtype) if payload else torch.empty(0)
+        if not message.payload:
+            return torch.empty(0, dtype=self.program.dtype)
+        return torch.frombuffer(bytearray(message.payload), dtype=torch.uint8).view(self.program.dtype)
 
     def _store(self, step: Step, result: torch.Tensor, done: int) -> None:
         raw = result.contiguous().view(-1).view(torch.uint8)
