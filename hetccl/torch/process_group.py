@@ -10,6 +10,7 @@ the calls were made. An operation that was asked for with async_op=False runs in
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -86,7 +87,8 @@ class HetProcessGroup(ProcessGroup):
         tensor, op, root = one("reduce", tensors), reduction(opts), _root(opts)
 
         def call(seconds: float) -> None:
-            collectives.reduce(self.communicator, tensor, op, timeout=seconds, keep=self.rank() == root)
+            with writable(tensor) if self.rank() == root else nullcontext(readable(tensor)) as flat:
+                self.communicator.reduce(flat, root, op, timeout=seconds)
 
         return self._collective("reduce", call, opts, [tensor])
 
@@ -129,11 +131,11 @@ class HetProcessGroup(ProcessGroup):
         return self._collective(name, call, opts, outputs)
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None) -> Operation:
-        tensor = one("gather", inputs)
-        parts = self._parts("gather", outputs) if self.rank() == _root(opts) else []
+        tensor, root = one("gather", inputs), _root(opts)
+        parts = self._parts("gather", outputs) if self.rank() == root else []
 
         def call(seconds: float) -> None:
-            collectives.gather(self.communicator, parts, tensor, timeout=seconds)
+            collectives.gather(self.communicator, parts, tensor, root, timeout=seconds)
 
         return self._collective("gather", call, opts, parts)
 
@@ -188,7 +190,7 @@ class HetProcessGroup(ProcessGroup):
 
         def call(seconds: float) -> None:
             with writable(output) as flat:
-                collectives.all_to_all(self.communicator, flat, received, readable(input), sent, timeout=seconds)
+                self.communicator.all_to_all(flat, readable(input), received, sent, timeout=seconds)
 
         return self._collective("all_to_all_single", call, opts, [output])
 
@@ -196,7 +198,7 @@ class HetProcessGroup(ProcessGroup):
         received, sent = self._parts("all_to_all", [outputs]), self._parts("all_to_all", [inputs])
 
         def call(seconds: float) -> None:
-            collectives.all_to_all_lists(self.communicator, received, sent, timeout=seconds)
+            collectives.all_to_all(self.communicator, received, sent, timeout=seconds)
 
         return self._collective("all_to_all", call, opts, outputs)
 

@@ -34,6 +34,11 @@ def readable(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1)
 
 
+def element(tensor: Tensor) -> torch.dtype:
+    """The dtype of its elements as `readable` gives them."""
+    return tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
+
+
 @contextmanager
 def writable(tensor: Tensor) -> Iterator[Tensor]:
     """As `readable`; what is written to it is in `tensor` at the end of the block."""

@@ -5,7 +5,8 @@ import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
-import hetccl_bootstrap  # type: ignore[import-not-found] -- beside this file, which is on sys.path
+# It lies beside this file, in a folder that is on sys.path where this runs and nowhere else.
+import hetccl_bootstrap  # type: ignore[import-not-found]
 
 hetccl_bootstrap.watch()
 
