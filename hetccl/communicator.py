@@ -36,6 +36,11 @@ EXCHANGE_BYTES = 32 << 10
 
 CACHED_PROGRAMS = 1024
 
+LEADER = 0
+"""The rank that decides which of several reasons an abort has."""
+
+AGREEMENT_SECONDS = 2.0
+
 _NAMES = (
     "all_reduce",
     "reduce",
@@ -145,6 +150,7 @@ class Communicator:
         self._process = os.getpid()
         self._broken: str | None = None
         self._breaking = threading.Lock()
+        self._ended = threading.Event()
         self._endpoint = endpoint(identity.token, identity.interfaces, share_memory=identity.share_memory)
         own = Rank(
             vendor=identity.vendor,
@@ -336,14 +342,16 @@ class Communicator:
             lane.group.close()
 
     def on_abort(self, text: str) -> None:
-        """Another rank aborted the group."""
-        self._break(text)
+        """Another rank aborted the group, or tells its leader why it should be: what the leader hears first is it."""
+        if self._break(text) and self.rank == LEADER:
+            self._tell(text)
 
     def _break(self, reason: str) -> bool:
         with self._breaking:
             if self._broken is not None:
                 return False
             self._broken = reason
+        self._ended.set()
         for lane in (self._lane, *list(self._pairs.values())):
             lane.group.abort()
         return True
@@ -444,8 +452,19 @@ class Communicator:
                     text += ", of which they expect different numbers of elements from each other"
             case _:
                 text = f"{where} failed: {failure.status.name.lower()}"
+        lost = rank if failure.status is Status.DEAD else -1
+        return CollectiveError(self._agree(text, lost))
+
+    def _agree(self, text: str, lost: int) -> str:
+        """Abort the group with the same text on all ranks: the leader's, which several may tell at once.
+
+        Where the leader itself is the rank that was `lost`, or has no time, this rank's own must do.
+        """
+        if LEADER not in (self.rank, lost):
+            self._endpoint.tell_abort(self.topology.ranks[LEADER], self._identity, text)
+            self._ended.wait(AGREEMENT_SECONDS)
         self.abort(text)
-        return CollectiveError(self._broken or text)
+        return self._broken or text
 
     def _divisor(self, op: Op) -> int:
         return self.size if op is Op.AVG else 1

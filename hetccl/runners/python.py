@@ -48,7 +48,6 @@ class _Link:
         self.arrived: dict[int, deque[Message]] = defaultdict(deque)
         self.under_way: dict[int, int] = defaultdict(int)
         self._unreported: dict[int, int] = defaultdict(int)
-        self.ranks: dict[int, int] = {}
         self.dead = 0
         threading.Thread(target=self._read, name="hetccl-link", daemon=True).start()
 
@@ -79,18 +78,23 @@ class _Link:
         self.kill(errno.ECONNRESET)
 
     def _take(self, kind: int, channel: int, message: Message) -> None:
-        group, report = channel >> LANE_BITS, 0
+        group = channel >> LANE_BITS
         with self.changed:
             if kind == CREDIT:
                 self.under_way[group] -= message.count
             else:
                 self.arrived[channel].append(message)
                 self._unreported[group] += 1
-                if self._unreported[group] >= REPORT and group in self.ranks:
-                    report, self._unreported[group] = self._unreported[group], 0
             self.changed.notify_all()
-        if report:
-            self._write(CREDIT, group << LANE_BITS, self.ranks[group], 0, report, b"")
+
+    def report(self, group: int, rank: int) -> None:
+        """Give the sender its credits back. Never from the thread that reads: writing may have to wait for the peer."""
+        with self.changed:
+            credits = self._unreported[group]
+            if credits < REPORT:
+                return
+            self._unreported[group] = 0
+        self._write(CREDIT, group << LANE_BITS, rank, 0, credits, b"")
 
     def kill(self, code: int) -> None:
         with self.changed:
@@ -159,29 +163,31 @@ class _Run:
                 )
 
     def _receive(self, operand: Wire) -> Message:
-        link = self.group.links[operand.peer]
-        channel = self.group.identity << LANE_BITS | operand.lane
-        with link.changed:
-            while not link.arrived[channel]:
-                self._wait(link, operand.peer)
-            return link.arrived[channel].popleft()
+        arrived = self.group.links[operand.peer].arrived[self.group.identity << LANE_BITS | operand.lane]
+        self._wait(operand.peer, lambda: bool(arrived))
+        return arrived.popleft()
 
     def _send(self, operand: Wire, payload: bytes) -> None:
         link = self.group.links[operand.peer]
-        with link.changed:
-            while link.under_way[self.group.identity] >= WINDOW or link.dead:
-                self._wait(link, operand.peer)
+        self._wait(operand.peer, lambda: link.under_way[self.group.identity] < WINDOW and not link.dead)
         link.send(self.group.identity << LANE_BITS | operand.lane, *self.tag, payload)
 
-    def _wait(self, link: _Link, peer: int) -> None:
-        if self.group.aborted:
-            raise _Failed(Failure(Status.ABORTED))
-        if link.dead:
-            raise _Failed(Failure(Status.DEAD, peer, code=link.dead))
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise _Failed(Failure(Status.TIMEOUT, waiting=(peer,)))
-        link.changed.wait(min(left, 0.5))
+    def _wait(self, peer: int, ready: Callable[[], bool]) -> None:
+        link = self.group.links[peer]
+        while True:
+            for each in self.group.links.values():
+                each.report(self.group.identity, self.group.rank)
+            with link.changed:
+                if ready():
+                    return
+                if self.group.aborted:
+                    raise _Failed(Failure(Status.ABORTED))
+                if link.dead:
+                    raise _Failed(Failure(Status.DEAD, peer, code=link.dead))
+                left = self.deadline - time.monotonic()
+                if left <= 0:
+                    raise _Failed(Failure(Status.TIMEOUT, waiting=(peer,)))
+                link.changed.wait(min(left, 0.05))
 
 
 class _Group:
@@ -193,7 +199,6 @@ class _Group:
 
     def connect(self, rank: int, link: _Link) -> None:
         self.links[rank] = link
-        link.ranks[self.identity] = self.rank
 
     def run(
         self, program: _Program, bases: Sequence[int], sequence: int, what: int, count: int, timeout: float
@@ -221,8 +226,7 @@ class _Group:
     def close(self) -> None:
         self.abort()
         with self._running:
-            for link in self.links.values():
-                link.ranks.pop(self.identity, None)
+            self.links.clear()
 
 
 def reduce(sources: Sequence[torch.Tensor], reduction: Reduction, divisor: int) -> torch.Tensor:

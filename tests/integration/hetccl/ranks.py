@@ -4,7 +4,6 @@ import contextlib
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Ranks:
-    """`size` processes that run `scenario` of scenarios.py with (rank, size, port of the store, **arguments).
+    """`size` processes that run `scenario` of scenarios.py with (rank, size, **arguments).
 
     `each` holds arguments of single ranks. Used as a context: what is left at its end is killed.
     """
@@ -34,12 +33,11 @@ class Ranks:
         **arguments: Any,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="hetccl-ranks-")
-        self._port = _free_port()
         self.files = [Path(self._folder.name) / str(rank) for rank in range(size)]
         self.processes = []
         for rank in range(size if start is None else start):
             own = {**arguments, **(each[rank] if each else {})}
-            task = pickle.dumps((scenario, rank, size, self._port, own)).hex()
+            task = pickle.dumps((scenario, rank, size, own)).hex()
             command = [sys.executable, "-m", "tests.integration.hetccl.scenarios", task, str(self.files[rank])]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
             self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True))
@@ -65,8 +63,12 @@ class Ranks:
 
     def result(self, rank: int, deadline: float = 60) -> Any:
         """What a rank returned; an exception that it raised comes as the exception."""
-        self.processes[rank].wait(timeout=deadline)
-        assert self.files[rank].exists(), f"rank {rank} ended with {self.processes[rank].returncode} and no result"
+        end = time.monotonic() + deadline
+        while not self.files[rank].exists():
+            ended = self.processes[rank].poll()
+            assert ended is None or self.files[rank].exists(), f"rank {rank} ended with {ended} and no result"
+            assert time.monotonic() < end, f"rank {rank} has no result after {deadline} s"
+            time.sleep(0.01)
         return pickle.loads(self.files[rank].read_bytes())
 
 
@@ -74,10 +76,3 @@ def results(scenario: str, size: int, deadline: float = 60, **arguments: Any) ->
     """Run to the end: what each rank returned or raised."""
     with Ranks(scenario, size, **arguments) as ranks:
         return [ranks.result(rank, deadline) for rank in range(size)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

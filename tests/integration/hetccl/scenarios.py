@@ -38,14 +38,25 @@ def mark() -> None:
     FILE.with_suffix(".mark").touch()
 
 
-def store(rank: int, size: int, port: int) -> TCPStore:
-    return TCPStore("127.0.0.1", port, size, rank == 0, timedelta(seconds=TIMEOUT), wait_for_workers=False)
+def store(rank: int, size: int) -> TCPStore:
+    """Rank 0's store, at a port that the system chose."""
+    limit, file = timedelta(seconds=TIMEOUT), FILE.parent / "port"
+    if rank == 0:
+        served = TCPStore("127.0.0.1", 0, size, True, limit, wait_for_workers=False)
+        part = file.with_suffix(".part")
+        part.write_text(str(served.port))
+        part.rename(file)
+        return served
+    deadline = time.monotonic() + TIMEOUT
+    while not file.exists():
+        assert time.monotonic() < deadline, "rank 0 has no store"
+        time.sleep(0.01)
+    return TCPStore("127.0.0.1", int(file.read_text()), size, False, limit, wait_for_workers=False)
 
 
 def join(
     rank: int,
     size: int,
-    port: int,
     *,
     shm: bool = True,
     kind: str = "",
@@ -57,7 +68,7 @@ def join(
     torch.set_num_threads(1)
     endpoint.endpoint(token, "lo", lambda: runner(kind), share_memory=shm)
     identity = Identity("amd" if rank % 2 else "nvidia", f"pool{rank % 2}", token=token, job="job", interfaces="lo")
-    meeting = PrefixStore(name, where or store(rank, size, port))
+    meeting = PrefixStore(name, where or store(rank, size))
     return Communicator(meeting, rank, size, identity, name=name, timeout=timeout)
 
 
@@ -81,9 +92,9 @@ def _reference(inputs: list[torch.Tensor], op: str) -> torch.Tensor:
     return result.to(dtype)
 
 
-def everything(rank: int, size: int, port: int, *, cases: int, seed: int, **how: Any) -> list[bytes]:
+def everything(rank: int, size: int, *, cases: int, seed: int, **how: Any) -> list[bytes]:
     """Random collectives, each compared with what it must give. Returns the bits of the reductions."""
-    group = join(rank, size, port, **how)
+    group = join(rank, size, **how)
     chance = random.Random(seed)
     bits = []
     for number in range(cases):
@@ -139,9 +150,9 @@ def everything(rank: int, size: int, port: int, *, cases: int, seed: int, **how:
     return bits
 
 
-def both_ways(rank: int, size: int, port: int, **how: Any) -> None:
+def both_ways(rank: int, size: int, **how: Any) -> None:
     """Large sends in both directions at once, and several in a row."""
-    group = join(rank, size, port, **how)
+    group = join(rank, size, **how)
     peer = 1 - rank
     sent = [torch.full((2_000_000,), float(rank * 10 + n)) for n in range(3)]
     received = [torch.empty(2_000_000) for _ in range(3)]
@@ -157,9 +168,9 @@ def both_ways(rank: int, size: int, port: int, **how: Any) -> None:
         assert (tensor == peer * 10 + n).all()
 
 
-def different(rank: int, size: int, port: int, *, call: str, **how: Any) -> None:
+def different(rank: int, size: int, *, call: str, **how: Any) -> None:
     """Rank 1 does something else than the others."""
-    group = join(rank, size, port, timeout=15, **how)
+    group = join(rank, size, timeout=15, **how)
     group.barrier()
     odd = rank == 1
     if call == "size":
@@ -178,11 +189,11 @@ def different(rank: int, size: int, port: int, *, call: str, **how: Any) -> None
     group.barrier()
 
 
-def lost(rank: int, size: int, port: int, *, how_lost: str, **how: Any) -> None:
+def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
     """The last rank is lost in mid-training, with a forked child that keeps its descriptors, if it can."""
     if how_lost == "stopped":
         watch.LIMIT_SECONDS = 2.0
-    group = join(rank, size, port, timeout=60, **how)
+    group = join(rank, size, timeout=60, **how)
     group.barrier()
     if rank == size - 1:
         if os.fork() == 0:
@@ -192,13 +203,13 @@ def lost(rank: int, size: int, port: int, *, how_lost: str, **how: Any) -> None:
     group.all_reduce(torch.ones(1000))
 
 
-def absent(rank: int, size: int, port: int, **how: Any) -> None:
-    join(rank, size, port, timeout=2, **how)
+def absent(rank: int, size: int, **how: Any) -> None:
+    join(rank, size, timeout=2, **how)
 
 
-def late(rank: int, size: int, port: int, **how: Any) -> None:
+def late(rank: int, size: int, **how: Any) -> None:
     """The last rank does not come to a collective in time."""
-    group = join(rank, size, port, **how)
+    group = join(rank, size, **how)
     group.barrier()
     if rank == size - 1:
         mark()
@@ -206,11 +217,11 @@ def late(rank: int, size: int, port: int, **how: Any) -> None:
     group.all_reduce(torch.ones(10), timeout=1.0)
 
 
-def wrong_token(rank: int, size: int, port: int) -> None:
-    join(rank, size, port, token=b"right" if rank == 0 else b"wrong", timeout=5)
+def wrong_token(rank: int, size: int) -> None:
+    join(rank, size, token=b"right" if rank == 0 else b"wrong", timeout=5)
 
 
-def besieged(rank: int, size: int, port: int, **how: Any) -> None:
+def besieged(rank: int, size: int, **how: Any) -> None:
     """Strangers at the port while a group is made and used."""
     import socket
 
@@ -220,7 +231,7 @@ def besieged(rank: int, size: int, port: int, **how: Any) -> None:
     strangers = [socket.create_connection(address) for _ in range(12)]
     for number, stranger in enumerate(strangers):
         stranger.sendall([b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(500), b"hetccl\r\n\x00\x01"][number % 4])
-    group = join(rank, size, port, **how)
+    group = join(rank, size, **how)
     tensor = torch.ones(100_000)
     for _ in range(20):
         group.all_reduce(tensor, "avg")
@@ -233,25 +244,29 @@ def _held() -> tuple[int, int, int]:
     return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), segments + maps
 
 
-def many_groups(rank: int, size: int, port: int, *, groups: int, **how: Any) -> tuple[Any, Any]:
-    meeting = store(rank, size, port)
-    first = join(rank, size, port, where=meeting, **how)
+def many_groups(rank: int, size: int, *, groups: int, **how: Any) -> tuple[Any, Any]:
+    meeting = store(rank, size)
+    first = join(rank, size, where=meeting, **how)
     first.barrier()
     before = _held()
     for number in range(groups):
-        group = join(rank, size, port, where=meeting, name=f"group{number}", **how)
+        group = join(rank, size, where=meeting, name=f"group{number}", **how)
         tensor = torch.ones(10)
         group.all_reduce(tensor)
         assert (tensor == size).all()
         group.close()
     first.barrier()
+    # The store's own threads come and go with descriptors: what is ours stays.
+    deadline = time.monotonic() + 5
+    while any(now > then for now, then in zip(_held(), before, strict=True)) and time.monotonic() < deadline:
+        time.sleep(0.01)
     return before, _held()
 
 
-def threads(rank: int, size: int, port: int, *, one_group: bool, **how: Any) -> None:
+def threads(rank: int, size: int, *, one_group: bool, **how: Any) -> None:
     """Several threads, each with a group of its own, or all with one, and random pauses."""
-    meeting = store(rank, size, port)
-    groups = [join(rank, size, port, where=meeting, name=f"g{n}", **how) for n in range(1 if one_group else 4)]
+    meeting = store(rank, size)
+    groups = [join(rank, size, where=meeting, name=f"g{n}", **how) for n in range(1 if one_group else 4)]
     failures: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -276,8 +291,8 @@ def threads(rank: int, size: int, port: int, *, one_group: bool, **how: Any) -> 
         raise failures[0]
 
 
-def in_a_forked_child(rank: int, size: int, port: int, **how: Any) -> str:
-    group = join(rank, size, port, **how)
+def in_a_forked_child(rank: int, size: int, **how: Any) -> str:
+    group = join(rank, size, **how)
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
@@ -292,9 +307,9 @@ def in_a_forked_child(rank: int, size: int, port: int, **how: Any) -> str:
     return said
 
 
-def closes(rank: int, size: int, port: int, **how: Any) -> str:
+def closes(rank: int, size: int, **how: Any) -> str:
     """A group is closed while a collective waits for a rank that never comes."""
-    group = join(rank, size, port, **how)
+    group = join(rank, size, **how)
     group.barrier()
     if rank == 1:
         mark()
@@ -319,10 +334,10 @@ def closes(rank: int, size: int, port: int, **how: Any) -> str:
 
 def main() -> None:
     global FILE  # noqa: PLW0603 - a scenario's own process
-    scenario, rank, size, port, arguments = pickle.loads(bytes.fromhex(sys.argv[1]))
+    scenario, rank, size, arguments = pickle.loads(bytes.fromhex(sys.argv[1]))
     FILE = Path(sys.argv[2])
     try:
-        result: Any = globals()[scenario](rank, size, port, **arguments)
+        result: Any = globals()[scenario](rank, size, **arguments)
     except Exception as error:
         result = error
     part = FILE.with_suffix(".part")
@@ -330,7 +345,7 @@ def main() -> None:
     part.rename(FILE)
     if isinstance(result, Exception):
         print(f"rank {rank}: {result!r}", file=sys.stderr)
-    os._exit(0)  # the store's server may be in this process: it goes when the last rank has its result
+    time.sleep(1000)  # until the test ends it: the others may still need this process, or its store
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_strangers_at_the_port_change_nothing(how: dict[str, Any]) -> None:
 @pytest.mark.parametrize("how", WIRES)
 def test_a_hundred_groups_leave_nothing_behind(how: dict[str, Any]) -> None:
     for before, after in no_errors(results("many_groups", 2, groups=100, **how)):
-        assert after == before
+        assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
 
 
 @pytest.mark.parametrize("how", WIRES)
