@@ -19,6 +19,7 @@ __all__ = ["Store", "gather"]
 class Store(Protocol):
     """What is used of a torch.distributed.Store."""
 
+    def add(self, key: str, amount: int) -> int: ...
     def set(self, key: str, value: str) -> Any: ...
     def get(self, key: str) -> bytes: ...
     def check(self, keys: list[str]) -> bool: ...
@@ -34,8 +35,10 @@ def gather(store: Store, rank: int, size: int, own: Rank, token: bytes, timeout:
     body = json.dumps({"protocol": PROTOCOL, "group": secrets.randbits(47), "rank": asdict(own)})
     deadline = time.monotonic() + timeout
     try:
-        store.set(_key(rank), f"{_mac(token, rank, size, body)} {body}")
-        said = [_read(store, number, size, token, deadline) for number in range(size)]
+        # torchrun's store outlives a group, and the next one meets under the same name: each reads its own.
+        generation = (store.add("joined", 1) - 1) // size
+        store.set(_key(generation, rank), f"{_mac(token, rank, size, body)} {body}")
+        said = [_read(store, generation, number, size, token, deadline) for number in range(size)]
     except RuntimeError as error:
         if isinstance(error, (ResourceError, AuthenticationError)):
             raise
@@ -46,27 +49,27 @@ def gather(store: Store, rank: int, size: int, own: Rank, token: bytes, timeout:
     return Topology(ranks), int(said[0]["group"])
 
 
-def _key(rank: int) -> str:
-    return f"rank/{rank}"
+def _key(generation: int, rank: int) -> str:
+    return f"{generation}/rank/{rank}"
 
 
 def _mac(token: bytes, rank: int, size: int, body: str) -> str:
     return hmac.new(token, f"hetccl rank {rank} of {size} {body}".encode(), "sha256").hexdigest()
 
 
-def _read(store: Store, rank: int, size: int, token: bytes, deadline: float) -> dict[str, Any]:
+def _read(store: Store, generation: int, rank: int, size: int, token: bytes, deadline: float) -> dict[str, Any]:
     left = max(0.001, deadline - time.monotonic())
     try:
-        store.wait([_key(rank)], timedelta(seconds=left))
+        store.wait([_key(generation, rank)], timedelta(seconds=left))
     except RuntimeError:
         if time.monotonic() < deadline:
             raise
-        missing = [number for number in range(size) if not store.check([_key(number)])]
+        missing = [number for number in range(size) if not store.check([_key(generation, number)])]
         raise ResourceError(
             f"of {size} ranks these did not join in time: {_list(missing)}. Look at their logs: a rank that runs "
             "without hetccl, or that failed earlier, never joins"
         ) from None
-    mac, _, body = store.get(_key(rank)).decode().partition(" ")
+    mac, _, body = store.get(_key(generation, rank)).decode().partition(" ")
     if not hmac.compare_digest(mac, _mac(token, rank, size, body)):
         raise AuthenticationError(
             f"rank {rank} does not have this job's token: HETCCL_TOKEN_FILE differs, or a stranger writes to the store"
