@@ -40,7 +40,8 @@ struct het_link *het_link_tcp(const int *fds, int stripes, uint32_t slots, uint3
     link->stripes = stripes;
     for (int i = 0; i < stripes; i++) {
         link->stripe[i].fd = fds[i];
-        link->stripe[i].sending = link->stripe[i].receiving = (uint64_t)i + 1;
+        link->stripe[i].sending = (uint64_t)i + 1;
+        link->stripe[i].receiving = (uint64_t)i + 1;
     }
     return link;
 }

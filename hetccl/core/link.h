@@ -18,7 +18,8 @@ struct het_spilled {
 /* A socket of a tcp link: it carries messages stripe, stripe + stripes, ... */
 struct het_stripe {
     int fd;
-    uint64_t sending, receiving; /* the message under way */
+    _Atomic uint64_t sending;    /* the message under way; read by threads that rest, too */
+    uint64_t receiving;
     size_t sent, received;       /* bytes of it, its line included */
     struct het_line incoming;
 };
@@ -26,7 +27,8 @@ struct het_stripe {
 struct het_link {
     struct het_ring tx, rx;
     atomic_flag tx_busy, rx_busy;   /* held by the thread that fills or reads a slot; only ever tried */
-    uint64_t tx_last, rx_last;      /* messages reserved, messages released */
+    _Atomic uint64_t tx_last;       /* messages committed; read by threads that flush, too */
+    uint64_t rx_last;               /* messages released */
     struct het_spilled *spilled, **spilled_end;
     size_t spilled_bytes;
     _Atomic int dead;               /* an errno once the peer cannot be reached any more */
