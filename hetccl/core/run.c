@@ -309,6 +309,13 @@ static void wait_for(struct run *run, int32_t peer) {
     run->error->waiting_count++;
 }
 
+/* Whether a channel's next message has come. What a group that failed left on a link is none. The caller holds rx_busy. */
+static int at_hand(struct het_link *link, uint64_t channel) {
+    unsigned char *payload;
+    const struct het_line *line = het_link_head(link, &payload);
+    return (line && line->kind != HET_CREDIT && line->channel == channel) || het_link_find_spilled(link, channel);
+}
+
 /* Who is waited for; a dead one among them ends the wait. */
 static int32_t look_at_peers(struct run *run) {
     run->error->waiting_count = 0;
@@ -318,10 +325,9 @@ static int32_t look_at_peers(struct run *run) {
             const struct het_operand *at = k < step->n_sources ? &step->sources[k] : &step->targets[k - step->n_sources];
             if (at->space != HET_WIRE) continue;
             struct het_link *link = run->group->peers[at->peer].link;
-            unsigned char *payload;
             if (k < step->n_sources) {
                 if (!take_lock(&link->rx_busy)) continue;
-                int there = link->spilled || het_link_head(link, &payload);
+                int there = at_hand(link, run->group->id << HET_LANE_BITS | (uint64_t)at->lane);
                 drop_lock(&link->rx_busy);
                 if (there) continue;
             }
