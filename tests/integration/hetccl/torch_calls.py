@@ -462,6 +462,58 @@ def ddp_trains_from_several_threads_at_a_time(rank: int, size: int) -> None:
     dist.destroy_process_group(group)
 
 
+class Squares(torch.utils.data.Dataset):
+    """A dataset whose items are made in a worker process, which says so."""
+
+    def __init__(self, parent: int) -> None:
+        self.parent = parent
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[float, bool]:
+        return float(index**2), os.getpid() != self.parent
+
+
+@case
+def forked_workers_of_a_data_loader_live_beside_the_group(rank: int, size: int) -> None:
+    loader = torch.utils.data.DataLoader(
+        Squares(os.getpid()), batch_size=2, num_workers=2, multiprocessing_context="fork", persistent_workers=True
+    )
+    for _ in range(2):
+        seen = torch.zeros(1)
+        for numbers, elsewhere in loader:
+            assert elsewhere.all()
+            seen += numbers.sum()
+            dist.all_reduce(numbers)
+        dist.all_reduce(seen)
+        assert seen.item() == size * sum(index**2 for index in range(12))
+
+
+@case
+def a_collective_in_a_forked_child_is_refused_and_harms_nobody(rank: int, size: int) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        to = (rank + 1) % size
+        for call in (dist.all_reduce, lambda one: dist.all_reduce(one, async_op=True), lambda one: dist.send(one, to)):
+            try:
+                call(torch.ones(1))
+                said.append("taken")
+            except BaseException as error:
+                said.append(str(error))
+        os.write(writer, json.dumps(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = json.load(pipe)
+    os.waitpid(child, 0)
+    assert len(said) == 3
+    assert all("in a forked child" in text for text in said), said
+    dist.barrier()
+
+
 @case
 def rank_0_reports_to_those_who_know_the_token(rank: int, size: int) -> None:
     if rank == 0:
