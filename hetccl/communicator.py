@@ -13,18 +13,19 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 import hetccl
 from hetccl.bootstrap import Store, gather
-from hetccl.dtypes import DTYPES, Op, Reduction, check_reduction, code_of
+from hetccl.calls import Call, describe, sizes_digest
+from hetccl.dtypes import Op, Reduction, check_reduction, code_of
 from hetccl.errors import CollectiveError, HetcclError
 from hetccl.plan import Schedule, collectives
 from hetccl.runners import Failure, Group, Status
 from hetccl.topology import Rank, Topology
 from hetccl.wires.endpoint import endpoint
+from hetccl.wires.endpoint import forked as _forked
 
 __all__ = ["Communicator", "Identity"]
 
@@ -34,25 +35,15 @@ EAGER_RANKS = 32
 EXCHANGE_BYTES = 32 << 10
 """Up to so many bytes to be sent by each rank, an all_reduce takes one hop instead of two."""
 
-CACHED_PROGRAMS = 1024
+PREPARED_CALLS = 1024
+"""Of each lane; beyond that the oldest are prepared anew."""
+
+NOTHING = torch.empty(0, dtype=torch.uint8)
 
 LEADER = 0
 """The rank that decides which of several reasons an abort has."""
 
 AGREEMENT_SECONDS = 2.0
-
-_NAMES = (
-    "all_reduce",
-    "reduce",
-    "reduce_scatter",
-    "all_gather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "all_to_all",
-    "barrier",
-    "send",
-)
 
 
 @dataclass(frozen=True)
@@ -70,62 +61,6 @@ class Identity:
     share_memory: bool = True
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A collective as it is asked for: what all ranks must agree on, and how an error names it."""
-
-    name: str
-    dtype: torch.dtype
-    count: int
-    reduction: Op | None = None
-    root: int = 0
-    digest: int = 0
-
-    @property
-    def what(self) -> int:
-        """Packed into 64 bits; `unpack` is the reverse."""
-        reduction = 0 if self.reduction is None else 1 + list(Op).index(self.reduction)
-        fields = (
-            (_NAMES.index(self.name), 8),
-            (code_of(self.dtype), 8),
-            (reduction, 8),
-            (self.root, 16),
-            (self.digest, 24),
-        )
-        packed = 0
-        for value, bits in fields:
-            packed = packed << bits | (value & ((1 << bits) - 1))
-        return packed
-
-    def describe(self, sequence: int) -> str:
-        return describe(self.what, self.count, sequence)
-
-
-def describe(what: int, count: int, sequence: int) -> str:
-    """A collective in words, from what its messages carry."""
-    name = _NAMES[what >> 56] if what >> 56 < len(_NAMES) else "an unknown collective"
-    reduction, root = what >> 40 & 0xFF, what >> 24 & 0xFFFF
-    details = []
-    if name != "barrier":
-        details.append(f"{count} x {_dtype_name(what >> 48 & 0xFF)}")
-    if reduction:
-        details.append(list(Op)[reduction - 1].value)
-    if name in ("reduce", "gather", "scatter", "broadcast"):
-        details.append(f"root {root}")
-    digest = what & 0xFFFFFF
-    if digest:
-        details.append(f"sizes {digest:06x}")
-    return f"{name} #{sequence}" + (f" ({', '.join(details)})" if details else "")
-
-
-def _dtype_name(code: int) -> str:
-    return str(DTYPES[code]).removeprefix("torch.") if code < len(DTYPES) else "unknown"
-
-
-def _digest(*values: Any) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=3).digest(), "big")
-
-
 class _Lane:
     """One order of calls: the collectives of the group, or one direction between two of its ranks."""
 
@@ -134,7 +69,21 @@ class _Lane:
         self.sequence = 0
         self.lock = threading.Lock()
         self.connected: set[int] = set()
-        self.programs: dict[Hashable, tuple[Any, frozenset[int]]] = {}
+        self.ready: dict[Hashable, _Ready] = {}
+
+
+_Planned = tuple[Call, Schedule]
+
+
+@dataclass(eq=False)
+class _Ready:
+    """A call that was made before: it only needs the addresses of its tensors."""
+
+    lane: _Lane
+    call: Call
+    peers: frozenset[int]
+    launch: Callable[[int, int, int, float], Failure | None]
+    connected: bool = False
 
 
 class Communicator:
@@ -147,7 +96,6 @@ class Communicator:
     def __init__(self, store: Store, rank: int, size: int, identity: Identity, *, name: str, timeout: float) -> None:
         self.rank, self.size, self.name = rank, size, name
         self._timeout = timeout
-        self._process = os.getpid()
         self._broken: str | None = None
         self._breaking = threading.Lock()
         self._ended = threading.Event()
@@ -179,33 +127,30 @@ class Communicator:
                 self.abort(f"rank {rank}: {error}")
                 raise
 
-    # Collectives
+    # Collectives. What depends on nothing but sizes, dtypes and ops is prepared once and looked up afterwards.
 
     def all_reduce(self, tensor: torch.Tensor, op: Op | str = Op.SUM, *, timeout: float | None = None) -> None:
         """Reduce the tensors of all ranks, elementwise, into each of them. Every rank gets the same bits."""
-        dtype, count, op = tensor.dtype, tensor.numel(), check_reduction(Op(op), tensor.dtype)
-        exchange = count * tensor.element_size() * (self.size - 1) <= EXCHANGE_BYTES
-        call = _Call("all_reduce", dtype, count, op)
-        self._run(
-            call,
-            lambda: collectives.all_reduce(self.rank, self.size, count, divisor=self._divisor(op), exchange=exchange),
-            tensor,
-            tensor,
-            timeout,
-        )
+        key = ("all_reduce", tensor.dtype, tensor.numel(), op)
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._all_reduce(tensor, op))
+        self._run(ready, tensor, tensor, timeout)
+
+    def _all_reduce(self, tensor: torch.Tensor, op: Op | str) -> _Planned:
+        op, count = check_reduction(Op(op), tensor.dtype), tensor.numel()
+        exchange = tensor.nbytes * (self.size - 1) <= EXCHANGE_BYTES
+        schedule = collectives.all_reduce(self.rank, self.size, count, divisor=self._divisor(op), exchange=exchange)
+        return Call("all_reduce", tensor.dtype, count, op), schedule
 
     def reduce(self, tensor: torch.Tensor, root: int, op: Op | str = Op.SUM, *, timeout: float | None = None) -> None:
         """Reduce the tensors of all ranks into the root's; the others' stay as they are."""
-        op = check_reduction(Op(op), tensor.dtype)
-        count = tensor.numel()
-        call = _Call("reduce", tensor.dtype, count, op, self._root(root))
-        self._run(
-            call,
-            lambda: collectives.reduce(self.rank, self.size, count, root, divisor=self._divisor(op)),
-            tensor,
-            tensor,
-            timeout,
-        )
+        key = ("reduce", tensor.dtype, tensor.numel(), root, op)
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._reduce(tensor, root, op))
+        self._run(ready, tensor, tensor, timeout)
+
+    def _reduce(self, tensor: torch.Tensor, root: int, op: Op | str) -> _Planned:
+        op, count = check_reduction(Op(op), tensor.dtype), tensor.numel()
+        call = Call("reduce", tensor.dtype, count, op, self._root(root))
+        return call, collectives.reduce(self.rank, self.size, count, root, divisor=self._divisor(op))
 
     def reduce_scatter(
         self,
@@ -217,17 +162,20 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Reduce the inputs of all ranks; rank r gets the range of `counts[r]` elements (default: equal shares)."""
+        key = ("reduce_scatter", *_pair(output, input), op, counts and tuple(counts))
+        ready = self._lane.ready.get(key) or self._prepare(
+            key, lambda: self._scatter_reduced(output, input, op, counts)
+        )
+        self._run(ready, input, output, timeout)
+
+    def _scatter_reduced(
+        self, output: torch.Tensor, input: torch.Tensor, op: Op | str, counts: Sequence[int] | None
+    ) -> _Planned:
         op = check_reduction(Op(op), output.dtype)
         parts = self._counts("reduce_scatter", input, counts)
         self._expect("reduce_scatter", "output", output, parts[self.rank], input.dtype)
-        call = _Call("reduce_scatter", output.dtype, input.numel(), op, digest=_sizes(parts))
-        self._run(
-            call,
-            lambda: collectives.reduce_scatter(self.rank, parts, divisor=self._divisor(op)),
-            input,
-            output,
-            timeout,
-        )
+        call = Call("reduce_scatter", output.dtype, input.numel(), op, digest=sizes_digest(parts))
+        return call, collectives.reduce_scatter(self.rank, parts, divisor=self._divisor(op))
 
     def all_gather(
         self,
@@ -238,10 +186,15 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Put the inputs of all ranks, counts[r] elements of rank r (default: equal shares), one after the other."""
+        key = ("all_gather", *_pair(output, input), counts and tuple(counts))
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._all_gather(output, input, counts))
+        self._run(ready, input, output, timeout)
+
+    def _all_gather(self, output: torch.Tensor, input: torch.Tensor, counts: Sequence[int] | None) -> _Planned:
         parts = self._counts("all_gather", output, counts)
         self._expect("all_gather", "input", input, parts[self.rank], output.dtype)
-        call = _Call("all_gather", output.dtype, output.numel(), digest=_sizes(parts))
-        self._run(call, lambda: collectives.all_gather(self.rank, parts), input, output, timeout)
+        call = Call("all_gather", output.dtype, output.numel(), digest=sizes_digest(parts))
+        return call, collectives.all_gather(self.rank, parts)
 
     def gather(
         self,
@@ -253,13 +206,20 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """all_gather to the root alone; the others' `output` is None."""
+        key = ("gather", *_pair(output, input), root, counts and tuple(counts))
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._gather(output, input, root, counts))
+        self._run(ready, input, input if output is None else output, timeout)
+
+    def _gather(
+        self, output: torch.Tensor | None, input: torch.Tensor, root: int, counts: Sequence[int] | None
+    ) -> _Planned:
         parts = list(counts) if counts is not None else [input.numel()] * self.size
         self._expect("gather", "input", input, parts[self.rank], input.dtype)
+        self._only_at_root("gather", "output", output, root)
         if output is not None:
             self._expect("gather", "output", output, sum(parts), input.dtype)
-        call = _Call("gather", input.dtype, sum(parts), None, self._root(root), _sizes(parts))
-        target = input if output is None else output
-        self._run(call, lambda: collectives.gather(self.rank, parts, root), input, target, timeout)
+        call = Call("gather", input.dtype, sum(parts), None, self._root(root), sizes_digest(parts))
+        return call, collectives.gather(self.rank, parts, root)
 
     def scatter(
         self,
@@ -271,19 +231,31 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """The root's input, counts[r] elements to rank r (default: equal shares); the others' `input` is None."""
+        key = ("scatter", *_pair(input, output), root, counts and tuple(counts))
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._scatter(output, input, root, counts))
+        self._run(ready, output if input is None else input, output, timeout)
+
+    def _scatter(
+        self, output: torch.Tensor, input: torch.Tensor | None, root: int, counts: Sequence[int] | None
+    ) -> _Planned:
         parts = list(counts) if counts is not None else [output.numel()] * self.size
         self._expect("scatter", "output", output, parts[self.rank], output.dtype)
+        self._only_at_root("scatter", "input", input, root)
         if input is not None:
             self._expect("scatter", "input", input, sum(parts), output.dtype)
-        call = _Call("scatter", output.dtype, sum(parts), None, self._root(root), _sizes(parts))
-        source = output if input is None else input
-        self._run(call, lambda: collectives.scatter(self.rank, parts, root), source, output, timeout)
+        call = Call("scatter", output.dtype, sum(parts), None, self._root(root), sizes_digest(parts))
+        return call, collectives.scatter(self.rank, parts, root)
 
     def broadcast(self, tensor: torch.Tensor, root: int, *, timeout: float | None = None) -> None:
         """The root's tensor to all ranks."""
+        key = ("broadcast", tensor.dtype, tensor.numel(), root)
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._broadcast(tensor, root))
+        self._run(ready, tensor, tensor, timeout)
+
+    def _broadcast(self, tensor: torch.Tensor, root: int) -> _Planned:
         count = tensor.numel()
-        call = _Call("broadcast", tensor.dtype, count, None, self._root(root))
-        self._run(call, lambda: collectives.broadcast(self.rank, self.size, count, root), tensor, tensor, timeout)
+        call = Call("broadcast", tensor.dtype, count, None, self._root(root))
+        return call, collectives.broadcast(self.rank, self.size, count, root)
 
     def all_to_all(
         self,
@@ -295,30 +267,38 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """sent[r] elements of the input go to rank r, received[r] of the output come from it (default: equal)."""
+        key = ("all_to_all", *_pair(output, input), received and tuple(received), sent and tuple(sent))
+        ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._all_to_all(output, input, received, sent))
+        self._run(ready, input, output, timeout)
+
+    def _all_to_all(
+        self, output: torch.Tensor, input: torch.Tensor, received: Sequence[int] | None, sent: Sequence[int] | None
+    ) -> _Planned:
         sends, receives = self._counts("all_to_all", input, sent), self._counts("all_to_all", output, received)
-        if input.dtype != output.dtype:
-            self._expect("all_to_all", "output", output, output.numel(), input.dtype)
-        call = _Call("all_to_all", output.dtype, 0)
-        key = (call, tuple(sends), tuple(receives))
-        self._run(call, lambda: collectives.all_to_all(self.rank, sends, receives), input, output, timeout, key=key)
+        self._expect("all_to_all", "output", output, output.numel(), input.dtype)
+        return Call("all_to_all", output.dtype, 0), collectives.all_to_all(self.rank, sends, receives)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Return when every rank has called it."""
-        nothing = torch.empty(0, dtype=torch.uint8)
-        call = _Call("barrier", torch.uint8, 0)
-        self._run(call, lambda: collectives.barrier(self.rank, self.size), nothing, nothing, timeout)
+        call = Call("barrier", torch.uint8, 0)
+        ready = self._lane.ready.get("barrier") or self._prepare(
+            "barrier", lambda: (call, collectives.barrier(self.rank, self.size))
+        )
+        self._run(ready, NOTHING, NOTHING, timeout)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
         """To a peer, which receives in the order of the sends; as with NCCL, tags do not tell messages apart."""
-        call = _Call("send", tensor.dtype, tensor.numel())
-        lane = self._pair(self.rank, self._peer(peer))
-        self._run(call, lambda: collectives.send(1, call.count), tensor, tensor, timeout, lane=lane)
+        lane, key = self._between(self.rank, self._peer(peer)), (tensor.dtype, tensor.numel())
+        call = Call("send", *key)
+        ready = lane.ready.get(key) or self._prepare(key, lambda: (call, collectives.send(1, call.count)), lane)
+        self._run(ready, tensor, tensor, timeout)
 
     def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
         """From a peer: what it sends next."""
-        call = _Call("send", tensor.dtype, tensor.numel())
-        lane = self._pair(self._peer(peer), self.rank)
-        self._run(call, lambda: collectives.receive(0, call.count), tensor, tensor, timeout, lane=lane)
+        lane, key = self._between(self._peer(peer), self.rank), (tensor.dtype, tensor.numel())
+        call = Call("send", *key)
+        ready = lane.ready.get(key) or self._prepare(key, lambda: (call, collectives.receive(0, call.count)), lane)
+        self._run(ready, tensor, tensor, timeout)
 
     # The life of the group
 
@@ -329,12 +309,12 @@ class Communicator:
 
     def abort(self, reason: str) -> None:
         """End what is in flight, here and on all ranks that can be told; every later call raises `reason`."""
-        if os.getpid() == self._process and self._break(reason):
+        if not _forked() and self._break(reason):
             self._tell(reason)
 
     def close(self) -> None:
         """Release the group. What is in flight ends with an error on this rank; other ranks are not told."""
-        if os.getpid() != self._process:
+        if _forked():
             return
         self._break(f"the group {self.name} was closed")
         self._endpoint.leave(self._identity)
@@ -363,49 +343,41 @@ class Communicator:
 
     # Helpers
 
-    def _run(
-        self,
-        call: _Call,
-        plan: Callable[[], Schedule],
-        source: torch.Tensor,
-        target: torch.Tensor,
-        timeout: float | None,
-        *,
-        key: Hashable = None,
-        lane: _Lane | None = None,
-    ) -> None:
-        if os.getpid() != self._process:
-            raise HetcclError(f"{call.name} was called in a forked child of rank {self.rank}: only the parent may")
-        if not (source.is_contiguous() and target.is_contiguous()):
-            raise ValueError(f"rank {self.rank}: {call.name} takes contiguous tensors: call contiguous() first")
+    def _prepare(self, key: Hashable, plan: Callable[[], _Planned], lane: _Lane | None = None) -> _Ready:
         lane = lane or self._lane
+        call, schedule = plan()
+        reduction = Reduction.SUM if call.reduction is None else call.reduction.reduction
+        program = self._endpoint.runner.program(schedule, code_of(call.dtype), reduction)
+        ready = _Ready(lane, call, schedule.peers, lane.group.bind(program, call.what, call.count))
+        if len(lane.ready) >= PREPARED_CALLS:
+            lane.ready.pop(next(iter(lane.ready)), None)
+        lane.ready[key] = ready
+        return ready
+
+    def _run(self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, timeout: float | None) -> None:
+        if _forked():
+            raise HetcclError(
+                f"{ready.call.name} was called in a forked child of rank {self.rank}: only the parent may"
+            )
+        if not (source.is_contiguous() and target.is_contiguous()):
+            raise ValueError(f"rank {self.rank}: {ready.call.name} takes contiguous tensors: call contiguous() first")
         seconds = self._timeout if timeout is None else timeout
-        deadline = time.monotonic() + seconds
+        lane = ready.lane
         with lane.lock:
             if self._broken is not None:
                 raise CollectiveError(self._broken)
-            lane.sequence += 1
-            program, peers = self._program(lane, call, key or call, plan)
-            if not peers <= lane.connected:
-                self._connect(lane, peers - lane.connected, deadline)
-            bases = (source.data_ptr(), target.data_ptr(), 0)
-            left = max(0.0, deadline - time.monotonic())
-            failure = lane.group.run(program, bases, lane.sequence, call.what, call.count, left)
+            lane.sequence = sequence = lane.sequence + 1
+            left = seconds if ready.connected else self._reach(ready, seconds)
+            failure = ready.launch(source.data_ptr(), target.data_ptr(), sequence, left)
         if failure is not None:
-            raise self._failed(failure, call, lane, seconds)
+            raise self._failed(failure, ready.call, lane, seconds)
 
-    def _program(
-        self, lane: _Lane, call: _Call, key: Hashable, plan: Callable[[], Schedule]
-    ) -> tuple[Any, frozenset[int]]:
-        found = lane.programs.get(key)
-        if found is None:
-            if len(lane.programs) >= CACHED_PROGRAMS:
-                del lane.programs[next(iter(lane.programs))]
-            schedule = plan()
-            reduction = Reduction.SUM if call.reduction is None else call.reduction.reduction
-            program = self._endpoint.runner.program(schedule, code_of(call.dtype), reduction)
-            found = lane.programs[key] = (program, schedule.peers)
-        return found
+    def _reach(self, ready: _Ready, seconds: float) -> float:
+        """Connect whom a call has to do with. Returns what is left of the time."""
+        deadline = time.monotonic() + seconds
+        self._connect(ready.lane, ready.peers - ready.lane.connected, deadline)
+        ready.connected = True
+        return max(0.0, deadline - time.monotonic())
 
     def _connect(self, lane: _Lane, members: frozenset[int], deadline: float) -> None:
         """Link the members of a lane that are not linked yet, in an order in which no two ranks wait for each other."""
@@ -416,7 +388,7 @@ class Communicator:
             lane.group.connect(member, connection.link)
             lane.connected.add(member)
 
-    def _pair(self, source: int, target: int) -> _Lane:
+    def _between(self, source: int, target: int) -> _Lane:
         lane = self._pairs.get((source, target))
         if lane is None:
             with self._breaking:
@@ -428,7 +400,7 @@ class Communicator:
                     lane = self._pairs[source, target] = _Lane(group, (source, target))
         return lane
 
-    def _failed(self, failure: Failure, call: _Call, lane: _Lane, seconds: float) -> HetcclError:
+    def _failed(self, failure: Failure, call: Call, lane: _Lane, seconds: float) -> HetcclError:
         own = call.describe(lane.sequence)
         where = f"rank {self.rank}: {own} of group {self.name}"
         rank = lane.ranks[failure.rank] if failure.rank >= 0 else -1
@@ -491,6 +463,10 @@ class Communicator:
             raise ValueError(f"{name}: counts {list(counts)} are not {self.size} numbers with the sum {elements}")
         return list(counts)
 
+    def _only_at_root(self, name: str, role: str, tensor: torch.Tensor | None, root: int) -> None:
+        if (tensor is not None) != (self.rank == root):
+            raise ValueError(f"rank {self.rank}: {name} takes an {role} at its root, rank {root}, and nowhere else")
+
     def _expect(self, name: str, role: str, tensor: torch.Tensor, count: int, dtype: torch.dtype) -> None:
         if tensor.numel() != count or tensor.dtype != dtype:
             raise ValueError(
@@ -499,6 +475,5 @@ class Communicator:
             )
 
 
-def _sizes(counts: Sequence[int]) -> int:
-    """Tells uneven sizes apart; equal ones need no telling."""
-    return 0 if len(set(counts)) <= 1 else _digest(*counts)
+def _pair(one: torch.Tensor | None, other: torch.Tensor) -> tuple[Hashable, ...]:
+    return (None if one is None else (one.dtype, one.numel()), other.dtype, other.numel())

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Versions of this interface and of the flat plan; the caller compares them before anything else. */
-enum { HET_INTERFACE = 1, HET_PLAN_VERSION = 1 };
+enum { HET_INTERFACE = 2, HET_PLAN_VERSION = 1 };
 int het_interface(void);
 
 enum het_status {
@@ -57,9 +57,16 @@ struct het_plan;
 struct het_plan *het_plan_load(const int64_t *words, int64_t count);
 void het_plan_free(struct het_plan *plan);
 
-/* Run one collective to its end. bases: input, output, scratch. `what` and `count` are compared with every message.
- * timeout in nanoseconds. Returns a het_status, and tells more in `error` where that is not HET_OK. */
-int32_t het_run(struct het_group *group, const struct het_plan *plan, void *const *bases, uint64_t sequence, uint64_t what,
-                uint64_t count, int64_t timeout, struct het_error *error);
+/* A collective. `what` and `count` are compared with every message; the timeout is in nanoseconds. */
+struct het_call {
+    struct het_group *group;
+    const struct het_plan *plan;
+    void *bases[3]; /* input, output, scratch */
+    uint64_t sequence, what, count;
+    int64_t timeout;
+    struct het_error *error;
+};
+/* Run one to its end. Returns a het_status, and tells more in `error` where that is not HET_OK. */
+int32_t het_run(const struct het_call *call);
 
 #endif

@@ -428,19 +428,19 @@ static int fits(struct run *run) {
     return 1;
 }
 
-int32_t het_run(struct het_group *group, const struct het_plan *plan, void *const *bases, uint64_t sequence, uint64_t what,
-                uint64_t count, int64_t timeout, struct het_error *error) {
+int32_t het_run(const struct het_call *call) {
+    struct het_group *group = call->group;
     struct run run = {
-        .group = group, .plan = plan, .bases = (unsigned char *const *)bases, .sequence = sequence, .what = what, .count = count,
-        .error = error, .slot_bytes = 1 << 20,
+        .group = group, .plan = call->plan, .bases = (unsigned char *const *)call->bases, .sequence = call->sequence,
+        .what = call->what, .count = call->count, .error = call->error, .slot_bytes = 1 << 20,
     };
-    memset(error, 0, offsetof(struct het_error, waiting));
+    memset(call->error, 0, offsetof(struct het_error, waiting));
     if (atomic_load(&group->aborted)) return -fail(&run, HET_ABORTED, -1);
     if (!take_lock(&group->running)) return -fail(&run, HET_BUSY, -1);
     int32_t status;
     if (!fits(&run)) status = fail(&run, HET_INVALID, -1);
     else if (prepare(&run)) status = fail(&run, HET_MEMORY, -1);
-    else status = loop(&run, timeout);
+    else status = loop(&run, call->timeout);
     drop_lock(&group->running);
     return -status;
 }

@@ -1,7 +1,7 @@
 """What a runner of schedules offers. All of it may be called from any thread."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -58,10 +58,9 @@ class Group(Protocol):
     def connect(self, rank: int, link: Any) -> None:
         """Say how a rank is reached, before the first program that has to do with it."""
 
-    def run(
-        self, program: Any, bases: Sequence[int], sequence: int, what: int, count: int, timeout: float
-    ) -> Failure | None:
-        """Run one collective to its end; bases are the addresses of input, output and scratch, timeout in seconds."""
+    def bind(self, program: Any, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
+        """A function that runs a program to its end, once a call: given the addresses of input and output, the sequence
+        number and the timeout in seconds."""
 
     def abort(self) -> None:
         """End what runs, and all that will be run."""

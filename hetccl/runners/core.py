@@ -4,7 +4,7 @@ import ctypes
 import functools
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetccl.plan import Schedule
@@ -13,7 +13,7 @@ from hetccl.runners.base import SLOT_BYTES, SLOTS, Failure, Status
 
 __all__ = ["CoreRunner", "library"]
 
-INTERFACE = 1
+INTERFACE = 2
 FILE = Path(__file__).parents[1] / "core" / "libhetccl.so"
 _MOST_WAITING = 64
 
@@ -29,6 +29,26 @@ class _Error(ctypes.Structure):
         ("count", ctypes.c_uint64),
         ("waiting", ctypes.c_int32 * _MOST_WAITING),
     )
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("group", ctypes.c_void_p),
+        ("plan", ctypes.c_void_p),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+        ("sequence", ctypes.c_uint64),
+        ("what", ctypes.c_uint64),
+        ("count", ctypes.c_uint64),
+        ("timeout", ctypes.c_int64),
+        ("error", ctypes.c_void_p),
+    )
+
+
+def _failure(error: _Error) -> Failure:
+    waiting = tuple(sorted(error.waiting[: min(error.waiting_count, _MOST_WAITING)]))
+    return Failure(Status(error.status), error.rank, error.code, waiting, error.sequence, error.what, error.count)
 
 
 @functools.cache
@@ -54,7 +74,7 @@ def library() -> ctypes.CDLL | None:
         "het_abort": (None, pointer),
         "het_plan_load": (pointer, pointer, long),
         "het_plan_free": (None, pointer),
-        "het_run": (number, pointer, pointer, pointer, unsigned, unsigned, unsigned, long, pointer),
+        "het_run": (number, pointer),
     }
     for name, (result, *arguments) in signatures.items():
         function = getattr(core, name)
@@ -91,31 +111,30 @@ class _Group:
         self._handle = core.het_group_open(identity, rank, size)
         if not self._handle:
             raise MemoryError("the C core has no memory for a group")
-        self._call = core.het_run
-        self._bases = (ctypes.c_void_p * 3)()
-        self._error = _Error()
-        self._error_pointer = ctypes.byref(self._error)
         self._ended = threading.Lock()
 
     def connect(self, rank: int, link: _Link) -> None:
         self._core.het_group_connect(self._handle, rank, link.handle)
 
-    def run(
-        self, program: _Program, bases: Sequence[int], sequence: int, what: int, count: int, timeout: float
-    ) -> Failure | None:
-        nanoseconds = int(timeout * 1e9)
-        with self._ended:
-            self._bases[0], self._bases[1], self._bases[2] = bases
-            status = self._call(
-                self._handle, program.handle, self._bases, sequence, what, count, nanoseconds, self._error_pointer
-            )
-        if not status:
-            return None
-        error = self._error
-        waiting = tuple(error.waiting[: min(error.waiting_count, _MOST_WAITING)])
-        return Failure(
-            Status(status), error.rank, error.code, tuple(sorted(waiting)), error.sequence, error.what, error.count
-        )
+    def bind(self, program: _Program, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
+        error = _Error()
+        call = _Call(self._handle, program.handle, 0, 0, 0, 0, what, count, 0, ctypes.addressof(error))
+        pointer, run, lock = ctypes.byref(call), self._core.het_run, self._ended
+
+        def launch(source: int, target: int, sequence: int, timeout: float) -> Failure | None:
+            with lock:
+                if not self._handle:
+                    return Failure(Status.ABORTED)
+                call.input = source
+                call.output = target
+                call.sequence = sequence
+                call.timeout = int(timeout * 1e9)
+                if not run(pointer):
+                    return None
+            return _failure(error)
+
+        launch.program = program  # type: ignore[attr-defined]  # the plan lives as long as what runs it
+        return launch
 
     def abort(self) -> None:
         if self._handle:

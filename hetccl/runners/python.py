@@ -200,22 +200,23 @@ class _Group:
     def connect(self, rank: int, link: _Link) -> None:
         self.links[rank] = link
 
-    def run(
-        self, program: _Program, bases: Sequence[int], sequence: int, what: int, count: int, timeout: float
-    ) -> Failure | None:
-        if self.aborted:
-            return Failure(Status.ABORTED)
-        if not self._running.acquire(blocking=False):
-            return Failure(Status.BUSY)
-        run = _Run(self, program, bases, (sequence, what, count))
-        run.deadline = time.monotonic() + timeout
-        try:
-            run.steps()
-        except _Failed as failed:
-            return failed.failure
-        finally:
-            self._running.release()
-        return None
+    def bind(self, program: _Program, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
+        def launch(source: int, target: int, sequence: int, timeout: float) -> Failure | None:
+            if self.aborted:
+                return Failure(Status.ABORTED)
+            if not self._running.acquire(blocking=False):
+                return Failure(Status.BUSY)
+            run = _Run(self, program, (source, target, 0), (sequence, what, count))
+            run.deadline = time.monotonic() + timeout
+            try:
+                run.steps()
+            except _Failed as failed:
+                return failed.failure
+            finally:
+                self._running.release()
+            return None
+
+        return launch
 
     def abort(self) -> None:
         self.aborted = True

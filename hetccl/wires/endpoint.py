@@ -22,7 +22,7 @@ from hetccl.wires.interfaces import choose, interfaces
 from hetccl.wires.segment import Segment
 from hetccl.wires.watch import LIMIT_SECONDS, Watch
 
-__all__ = ["Connection", "Endpoint", "Member", "endpoint"]
+__all__ = ["Connection", "Endpoint", "Member", "endpoint", "forked"]
 
 logger = logging.getLogger("hetccl")
 
@@ -294,6 +294,22 @@ def _who(peer: Rank) -> str:
 
 _endpoint: Endpoint | None = None
 _lock = threading.Lock()
+_inherited = False
+
+
+def forked() -> bool:
+    """Whether this process is a forked child of one that had an endpoint: it has no wires."""
+    return _inherited
+
+
+def _in_child() -> None:
+    global _inherited  # noqa: PLW0603 - wires belong to the process
+    if _endpoint is not None:
+        _inherited = True
+        _endpoint.forget()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def endpoint(token: bytes, interface_rule: str, make: Callable[[], Runner] = runner, *, share_memory: bool) -> Endpoint:
@@ -302,5 +318,4 @@ def endpoint(token: bytes, interface_rule: str, make: Callable[[], Runner] = run
     with _lock:
         if _endpoint is None:
             _endpoint = Endpoint(token, interface_rule, runner=make(), share_memory=share_memory)
-            os.register_at_fork(after_in_child=_endpoint.forget)
         return _endpoint

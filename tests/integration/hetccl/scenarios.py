@@ -191,10 +191,10 @@ def different(rank: int, size: int, *, call: str, **how: Any) -> None:
 
 def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
     """The last rank is lost in mid-training, with a forked child that keeps its descriptors, if it can."""
-    if how_lost == "stopped":
-        watch.LIMIT_SECONDS = 2.0
     group = join(rank, size, timeout=60, **how)
     group.barrier()
+    if how_lost == "stopped":
+        watch.LIMIT_SECONDS = 3.0
     if rank == size - 1:
         if os.fork() == 0:
             time.sleep(1000)

@@ -71,8 +71,8 @@ static void *work(void *argument) {
         for (int64_t i = 0; i < count; i++) data[i] = (int32_t)(i + rank + turn);
         struct het_plan *plan = all_reduce(count);
         struct het_error error;
-        void *bases[3] = {data, data, NULL};
-        int status = het_run(group, plan, bases, (uint64_t)turn, 1, (uint64_t)count, 30000000000, &error);
+        struct het_call call = {group, plan, {data, data, NULL}, (uint64_t)turn, 1, (uint64_t)count, 30000000000, &error};
+        int status = het_run(&call);
         for (int64_t i = 0; i < count; i++)
             wrong += data[i] != (int32_t)((i + turn) * ranks + ranks * (ranks - 1) / 2);
         if (status || wrong) fprintf(stderr, "rank %d group %d turn %d: status %d, %d wrong\n", rank, (int)group_number, turn, status, (int)wrong);
