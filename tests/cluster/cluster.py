@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -92,6 +93,13 @@ class Cluster:
         """`kubectl get ... -o json`, parsed."""
         answer: dict[str, Any] = json.loads(self.kubectl("get", *argv, "-o", "json"))
         return answer
+
+    def fetch(self, path: str) -> str:
+        """GET of a path of the API server: what kubectl does at a hundred times the cost. HTTPError if it fails."""
+        url = self.server + path
+        with urllib.request.urlopen(url, context=self.authority.client_context("admin"), timeout=30) as answer:
+            text: str = answer.read().decode(errors="replace")
+        return text
 
     def apply(self, *objects: dict[str, Any], namespace: str = "default") -> None:
         """Server-side apply of objects."""

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import urllib.error
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import yaml
 
 from tests.cluster.binaries import REPOSITORY
-from tests.cluster.cluster import KubectlError
 from tests.cluster.processes import poll
 from tests.cluster.user_images import AMD_USER_IMAGE, NVIDIA_USER_IMAGE
 from tests.e2e.system import System, write_logs
@@ -32,6 +32,8 @@ def quickstart(steps: int) -> Manifest:
         trainer = trainer_of(pool)
         trainer["image"] = IMAGES[pool["vendor"]]
         trainer["command"] = [*trainer["command"], "--steps", str(steps)]
+        # torchrun hears no SIGTERM while it waits for other pods, and would hold its GPUs for the default 30 s.
+        pool["template"]["spec"]["terminationGracePeriodSeconds"] = 3
     return job
 
 
@@ -39,12 +41,6 @@ def trainer_of(pool: Manifest) -> Manifest:
     """The trainer container of a pool."""
     container: Manifest = pool["template"]["spec"]["containers"][0]
     return container
-
-
-def without_gpus(pool: Manifest, processes: int) -> None:
-    """Let a pool run here without asking for devices."""
-    pool.pop("gpusPerReplica", None)
-    pool["nprocPerNode"] = processes
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,9 @@ class RunningJob:
     # -- what the API server says ---------------------------------------------------------------------------------
     def get(self) -> Manifest:
         """The job."""
-        return self.system.cluster.get("htj", self.name, "--namespace", self.namespace)
+        path = f"/apis/hetccl.io/v1alpha1/namespaces/{self.namespace}/hettrainingjobs/{self.name}"
+        job: Manifest = json.loads(self.system.cluster.fetch(path))
+        return job
 
     def condition(self, kind: str) -> Manifest:
         """A condition by type; empty where there is none."""
@@ -79,7 +77,7 @@ class RunningJob:
     def children(self, kind: str) -> list[Manifest]:
         """The objects of a kind that the job owns."""
         uid = self.get()["metadata"]["uid"]
-        items = self.system.cluster.get(kind, "--namespace", self.namespace)["items"]
+        items = json.loads(self.system.cluster.fetch(f"/api/v1/namespaces/{self.namespace}/{kind}"))["items"]
         return [
             item for item in items if uid in [owner["uid"] for owner in item["metadata"].get("ownerReferences", [])]
         ]
@@ -98,15 +96,16 @@ class RunningJob:
         if pod is None:
             return ""
         try:
-            return self.system.cluster.kubectl("logs", "--namespace", self.namespace, pod["metadata"]["name"])
-        except KubectlError:
+            name = pod["metadata"]["name"]
+            return self.system.cluster.fetch(f"/api/v1/namespaces/{self.namespace}/pods/{name}/log?container=trainer")
+        except urllib.error.HTTPError:
             return ""
 
     # -- waiting --------------------------------------------------------------------------------------------------
     def wait(self, what: str, condition: Callable[[], bool], timeout: float) -> None:
         """Wait until a condition holds; a failure shows what the job, its pods and the operator say."""
         try:
-            poll(f"{self.name}: {what}", condition, timeout, interval=0.3)
+            poll(f"{self.name}: {what}", condition, timeout, interval=0.4)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self.story()}") from None
 

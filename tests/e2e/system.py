@@ -17,6 +17,7 @@ from tests.cluster.processes import poll
 from tests.cluster.user_images import amd_user_image, nvidia_user_image
 
 NAMESPACE = "hettrain-system"
+OPERATOR_NODE = "node1"
 RELEASE = "hettrain"
 GPUS = {"nvidia.com/gpu": ("node1", 4), "amd.com/gpu": ("node2", 2)}
 """Extended resource -> node and number of its (simulated) devices."""
@@ -39,7 +40,7 @@ class System:
             *("install", RELEASE, REPOSITORY / "charts" / "hettrain", "--wait", "--timeout", "2m"),
             *("--create-namespace", "--set", f"image.repository={repository(OPERATOR_IMAGE)}"),
             *("--set", "image.tag=test", "--set", f"hetccl.image.repository={repository(HETCCL_IMAGE)}"),
-            *("--set", "hetccl.image.tag=test"),
+            *("--set", "hetccl.image.tag=test", "--set", f"nodeSelector.kubernetes\\.io/hostname={OPERATOR_NODE}"),
         )
 
     def uninstall(self) -> None:
@@ -113,11 +114,10 @@ def import_images(cluster: Cluster) -> None:
     own.mkdir()
 
     def our_images() -> None:
-        for name, build in (("operator", builder.operator_image), ("hetccl", builder.hetccl_image)):
-            archive = build(own / f"{name}.tar")
-            for node in cluster.nodes.values():
-                node.import_image(archive)
-            archive.unlink()
+        hetccl = builder.hetccl_image(own / "hetccl.tar")
+        for node in cluster.nodes.values():
+            node.import_image(hetccl)
+        cluster.nodes[OPERATOR_NODE].import_image(builder.operator_image(own / "operator.tar"))
 
     tasks: list[Callable[[], None]] = [
         our_images,

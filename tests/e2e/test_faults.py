@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.cluster.processes import poll
-from tests.e2e.jobs import STEP, RunningJob, quickstart
+from tests.e2e.jobs import RunningJob, quickstart
 from tests.e2e.system import NAMESPACE, System
 
-LONG = 400
-"""Steps enough that a job is in mid-run when it is disturbed."""
+LONG = 200
+"""Steps enough to be disturbed in mid-run, few enough that rounding does not part the curves (at 400 it does)."""
 
 
 def kill_container(system: System, pod: dict[str, Any], container: str) -> None:
@@ -33,8 +33,8 @@ def test_a_killed_trainer_restarts_the_gang_once_and_the_job_completes(system: S
     assert {pod["metadata"]["labels"]["hetccl.io/attempt"] for pod in second.values()} == {str(status["attempt"])}
     failure = status["firstFailure"]
     assert (failure["pod"], failure["exitCode"]) == (first["amd"]["metadata"]["name"], 137)
-    # From the first step to the last: so long a curve is no longer that of one process, as rounding errors grow.
-    assert [int(step) for step in STEP.findall(job.log("nvidia"))] == list(range(1, LONG + 1))
+    comparison = job.compare_with_one_process()
+    assert comparison.returncode == 0, comparison.stdout + comparison.stderr
 
 
 @pytest.mark.timeout(400)
