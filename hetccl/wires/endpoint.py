@@ -129,7 +129,7 @@ class Endpoint:
     def _reach(self, connection: Connection, peer: Rank, deadline: float) -> None:
         for index in (CONTROL, DATA):
             if index not in connection.sockets:
-                connection.sockets[index] = self._connect(peer, index, deadline)
+                self._take(connection, index, self._connect(peer, index, deadline))
 
     def _connect(self, peer: Rank, index: int, deadline: float) -> socket.socket:
         """Try the peer's addresses, again and again, until one of them is answered by the peer itself."""
@@ -163,10 +163,20 @@ class Endpoint:
                 return made
             time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
 
+    def _take(self, connection: Connection, index: int, made: socket.socket) -> None:
+        """A connection that is authenticated. Heartbeats begin with it, also where this side needs no link yet."""
+        with self._changed:
+            connection.sockets[index] = made
+            self._changed.notify_all()
+        if index == CONTROL:
+            self._watch.add(connection.key, made, lambda code: self._lose(connection, code))
+
     def _await(self, connection: Connection, peer: Rank, deadline: float) -> None:
         with self._changed:
             while len(connection.sockets) < 2:
                 left = deadline - time.monotonic()
+                if connection.lost:
+                    raise ResourceError(f"{_who(peer)} was lost: {os.strerror(connection.lost)}")
                 if left <= 0:
                     listening = ", ".join(f"{address} port {port}" for address, port in self.addresses)
                     raise ResourceError(
@@ -176,10 +186,10 @@ class Endpoint:
                 self._changed.wait(left)
 
     def _open(self, connection: Connection, peer: Rank, deadline: float) -> None:
-        control, data = connection.sockets[CONTROL], connection.sockets[DATA]
-        control.settimeout(max(0.001, deadline - time.monotonic()))
+        data = connection.sockets[DATA]
+        data.settimeout(max(0.001, deadline - time.monotonic()))
         try:
-            segment = self._segment(control, peer, leads=self.key < connection.key)
+            segment = self._segment(data, peer, leads=self.key < connection.key)
         except OSError as error:
             raise ResourceError(f"{_who(peer)} was lost while the wire to it was made: {error}") from None
         if segment is not None:
@@ -191,35 +201,38 @@ class Endpoint:
         else:
             connection.wire = "tcp"
             connection.link = self.runner.tcp([data])
-        self._watch.add(connection.key, control, lambda code: self._lose(connection, code))
+        if connection.lost:
+            connection.link.kill(connection.lost)
 
-    def _segment(self, control: socket.socket, peer: Rank, *, leads: bool) -> Segment | None:
+    def _segment(self, data: socket.socket, peer: Rank, *, leads: bool) -> Segment | None:
         """Memory shared with the peer, or None where there is none: only trying tells."""
         if not (self.shares_memory and peer.shares_memory):
             return None
         size = 2 * self.runner.ring_bytes()
         if not leads:
-            length, cookie = _OFFER.unpack(_exactly(control, _OFFER.size))
-            segment = Segment.attach(_exactly(control, length).decode(), cookie, size) if length else None
-            control.sendall(_ANSWER.pack(segment is not None))
+            length, cookie = _OFFER.unpack(_exactly(data, _OFFER.size))
+            segment = Segment.attach(_exactly(data, length).decode(), cookie, size) if length else None
+            data.sendall(_ANSWER.pack(segment is not None))
             return segment
         try:
             segment = Segment.create(size)
         except ResourceError as error:
             logger.warning("tcp instead of shared memory to %s: %s", _who(peer), error)
-            control.sendall(_OFFER.pack(0, bytes(32)))
-            _exactly(control, _ANSWER.size)
+            data.sendall(_OFFER.pack(0, bytes(32)))
+            _exactly(data, _ANSWER.size)
             return None
         try:
             name = segment.path.name.encode()
-            control.sendall(_OFFER.pack(len(name), segment.cookie) + name)
-            (attached,) = _ANSWER.unpack(_exactly(control, _ANSWER.size))
+            data.sendall(_OFFER.pack(len(name), segment.cookie) + name)
+            (attached,) = _ANSWER.unpack(_exactly(data, _ANSWER.size))
         finally:
             segment.unlink()
         return segment if attached else None
 
     def _lose(self, connection: Connection, code: int) -> None:
-        connection.lost = code
+        with self._changed:
+            connection.lost = code
+            self._changed.notify_all()
         if connection.link is not None:
             connection.link.kill(code)
 
@@ -256,10 +269,7 @@ class Endpoint:
             return
         finally:
             self._strangers.release()
-        with self._changed:
-            connection = self._connections.setdefault(hello.key, Connection(hello.key))
-            connection.sockets[hello.index] = stranger
-            self._changed.notify_all()
+        self._take(self._connection(hello.key), hello.index, stranger)
 
     def forget(self) -> None:
         """In a forked child: close what it inherited, so that the parent's death is seen by its peers."""

@@ -87,7 +87,9 @@ class Watch:
                     self._send(peer, _FRAME.pack(_BEAT, 0, 0))
 
     def _read(self, key: bytes) -> None:
-        peer = self._peers[key]
+        peer = self._peers.get(key)
+        if peer is None:
+            return
         try:
             data = peer.connection.recv(_LONGEST)
         except BlockingIOError:
