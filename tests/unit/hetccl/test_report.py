@@ -76,8 +76,9 @@ def test_another_path_is_told_only_to_those_with_the_key(server: ReportServer) -
     assert ask(server.port, None, "/metrics")[0] == 401
 
 
-def test_the_key_does_not_hold_the_token() -> None:
-    assert bearer(TOKEN) == "1cc3a1d0"
+def test_the_key_is_that_of_the_contract() -> None:
+    # printf 'hetccl report' | openssl dgst -sha256 -hmac token
+    assert bearer(TOKEN) == "48f95fc82f01c29f94fce19874eb48400e8d5793cce4f1b9a86b25bd6ebe56de"
 
 
 def test_a_client_that_says_nothing_blocks_nobody(server: ReportServer) -> None:
