@@ -38,8 +38,6 @@ EXCHANGE_BYTES = 32 << 10
 PREPARED_CALLS = 1024
 """Of each lane; beyond that the oldest are prepared anew."""
 
-NOTHING = torch.empty(0, dtype=torch.uint8)
-
 LEADER = 0
 """The rank that decides which of several reasons an abort has."""
 
@@ -96,6 +94,7 @@ class Communicator:
     def __init__(self, store: Store, rank: int, size: int, identity: Identity, *, name: str, timeout: float) -> None:
         self.rank, self.size, self.name = rank, size, name
         self._timeout = timeout
+        self._nothing = torch.empty(0, dtype=torch.uint8)  # not at import: torch may be half imported then
         self._broken: str | None = None
         self._breaking = threading.Lock()
         self._ended = threading.Event()
@@ -284,7 +283,7 @@ class Communicator:
         ready = self._lane.ready.get("barrier") or self._prepare(
             "barrier", lambda: (call, collectives.barrier(self.rank, self.size))
         )
-        self._run(ready, NOTHING, NOTHING, timeout)
+        self._run(ready, self._nothing, self._nothing, timeout)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
         """To a peer, which receives in the order of the sends; as with NCCL, tags do not tell messages apart."""
