@@ -43,6 +43,12 @@ class System:
             *("--set", "hetccl.image.tag=test", "--set", f"nodeSelector.kubernetes\\.io/hostname={OPERATOR_NODE}"),
         )
 
+    def upgrade(self, *values: str) -> None:
+        """Upgrade the release to other values, and wait until the new operator is ready."""
+        settings = (part for value in values for part in ("--set", value))
+        chart = REPOSITORY / "charts" / "hettrain"
+        self._helm("upgrade", RELEASE, chart, "--reuse-values", "--wait", "--timeout", "2m", *settings)
+
     def uninstall(self) -> None:
         """Delete the release and the namespace that it was installed in."""
         self._helm("uninstall", RELEASE, "--wait", "--timeout", "1m")

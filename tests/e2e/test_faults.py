@@ -70,3 +70,25 @@ def test_the_operator_that_is_deleted_while_pods_start_leaves_one_gang(system: S
     assert status["restarts"] == 0
     assert len(job.children("pods")) == 2
     assert len(job.children("services")) == 1
+
+
+@pytest.mark.timeout(400)
+def test_a_chart_upgraded_under_a_running_job_leaves_its_pods_alone(system: System, namespace: str) -> None:
+    """Even where the new operator would plan other pods: with an init container in the place of an image volume."""
+    job = RunningJob.apply(system, namespace, quickstart(steps=LONG))
+    job.wait_for_step(5)
+    before = job.uids()
+    (old,) = system.operator_pods()
+    system.upgrade("hetccl.delivery=InitContainer", "podAnnotations.upgraded=yes")
+    try:
+        assert old["metadata"]["uid"] not in [pod["metadata"]["uid"] for pod in system.operator_pods() if leads(pod)]
+        status = job.wait_until_complete()
+        assert (status["attempt"], status["restarts"]) == (0, 0)
+        assert job.uids() == before
+    finally:
+        system.upgrade("hetccl.delivery=Auto")
+
+
+def leads(pod: dict[str, Any]) -> bool:
+    """Whether a pod is here to stay."""
+    return "deletionTimestamp" not in pod["metadata"]
