@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 import hetccl
+from hetccl.settings import HOST_VENDOR
 
 
 class Member(Protocol):
@@ -22,6 +23,11 @@ class Member(Protocol):
     def python(self) -> str: ...
     @property
     def torch(self) -> str: ...
+
+
+def has_gpu(member: Member) -> bool:
+    """True where the rank works on a GPU."""
+    return member.vendor != HOST_VENDOR and not member.simulated
 
 
 def rank_map(members: Sequence[Member]) -> list[str]:
@@ -59,7 +65,8 @@ def report(job: str, members: Sequence[Member]) -> Mapping[str, Any]:
                 "rank": rank,
                 "pool": member.pool,
                 "vendor": member.vendor,
-                "device": "cpu",
+                # torch's name for a GPU, whoever made it.
+                "device": "cuda" if has_gpu(member) else "cpu",
                 "simulated": member.simulated,
                 "host": member.host,
                 "python": member.python,

@@ -18,9 +18,9 @@ import hetccl
 from hetccl.communicator import Communicator
 from hetccl.errors import HetcclError
 from hetccl.observe.log import configure
-from hetccl.observe.ranks import Member, rank_map, report, spans
+from hetccl.observe.ranks import Member, has_gpu, rank_map, report, spans
 from hetccl.observe.report import ReportServer
-from hetccl.settings import HOST_VENDOR, Settings
+from hetccl.settings import Settings
 from hetccl.torch.process_group import HetProcessGroup
 
 _DEFAULT_TIMEOUT = timedelta(minutes=10)
@@ -107,7 +107,7 @@ def one_vendors_gpus(members: Sequence[Member]) -> bool:
 
     Raises RuntimeError where GPUs and anything else would have to work together, which needs what hetccl lacks yet.
     """
-    devices = [rank for rank, member in enumerate(members) if member.vendor != HOST_VENDOR and not member.simulated]
+    devices = [rank for rank, member in enumerate(members) if has_gpu(member)]
     if not devices:
         return False
     if len(devices) == len(members) and len({member.vendor for member in members}) == 1:

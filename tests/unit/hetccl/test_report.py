@@ -145,6 +145,11 @@ def test_the_document_is_that_of_the_contract() -> None:
     }
 
 
+def test_a_rank_that_works_on_a_gpu_is_reported_with_it() -> None:
+    found = [(rank["device"], rank["simulated"]) for rank in report("", MEMBERS)["ranks"]]
+    assert found == [("cuda", False), ("cuda", False), ("cpu", True)]
+
+
 def test_the_rank_map_has_a_line_for_each_run_of_ranks_that_are_alike() -> None:
     assert rank_map(MEMBERS) == [
         "ranks 0-1: pool a (nvidia), host node-1, torch 2.13.0, Python 3.12.1",
