@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -63,26 +63,40 @@ def serve_cpu_by_default(c10d: ModuleType) -> None:
 
 
 class _Watch:
-    """A finder that changes no module: it acts before torch is imported and after torch.distributed has been."""
+    """A finder that changes no module: it acts before torch is imported and when torch.distributed is there.
+
+    torch imports torch.distributed as a part of itself. A half imported torch is left alone: what crashes there, takes
+    the interpreter with it.
+    """
+
+    importing_torch = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name == "torch":
-            _prepare()
-        if name != DISTRIBUTED:
+        if name not in ("torch", DISTRIBUTED):
             return None
         others = (getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self)
         spec = next((spec for find in others if find and (spec := find(name, path, target))), None)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_take_over(module: ModuleType) -> None:
-                execute(module)
-                _take_over(module)
-
-            spec.loader.exec_module = execute_and_take_over
+            execute, execute_and_act = spec.loader.exec_module, self._torch if name == "torch" else self._distributed
+            spec.loader.exec_module = lambda module: execute_and_act(execute, module)
         return spec
+
+    def _torch(self, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+        _prepare()
+        self.importing_torch = True
+        try:
+            execute(module)
+        finally:
+            self.importing_torch = False
+        if DISTRIBUTED in sys.modules:
+            _take_over(sys.modules[DISTRIBUTED])
+
+    def _distributed(self, execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+        execute(module)
+        if not self.importing_torch:
+            _take_over(module)
 
 
 def _prepare() -> None:
