@@ -60,34 +60,27 @@ def all_reduce(rank: int, size: int, count: int, *, divisor: int = 1, exchange: 
         # The input may be the output: it is overwritten when it has been sent.
         reduced = Step(sources, (Buffer(Space.OUTPUT),), count, divisor, tuple(range(len(sends))))
         return Schedule((*sends, reduced))
-    parts = pieces(count, size)
-    offset, length = parts[rank]
-    others = _others(rank, size)
-    steps = [Step((Buffer(Space.INPUT, parts[p][0]),), (Wire(p, DATA),), parts[p][1]) for p in others if parts[p][1]]
-    if length:
-        sources = _in_rank_order(Buffer(Space.INPUT, offset), rank, size)
-        targets: list[Operand] = [Buffer(Space.OUTPUT, offset), *(Wire(peer, RESULT) for peer in others)]
-        steps.append(Step(sources, tuple(targets), length, divisor))
-    steps += [
-        Step((Wire(p, RESULT),), (Buffer(Space.OUTPUT, parts[p][0]),), parts[p][1]) for p in others if parts[p][1]
-    ]
-    return Schedule(tuple(steps))
+    return _owners(rank, size, count, range(size), divisor)
 
 
 def reduce(rank: int, size: int, count: int, root: int, *, divisor: int = 1) -> Schedule:
     """Everybody's INPUT reduced into the root's OUTPUT, with the bits that all_reduce gives."""
+    return _owners(rank, size, count, [root], divisor)
+
+
+def _owners(rank: int, size: int, count: int, wanted_by: Sequence[int], divisor: int) -> Schedule:
+    """Each rank reduces the piece that it owns, and hands it to those who want the result."""
     parts = pieces(count, size)
     offset, length = parts[rank]
-    others = _others(rank, size)
-    steps = [Step((Buffer(Space.INPUT, parts[p][0]),), (Wire(p, DATA),), parts[p][1]) for p in others if parts[p][1]]
+    whole = [peer for peer in _others(rank, size) if parts[peer][1]]
+    steps = [Step((Buffer(Space.INPUT, parts[p][0]),), (Wire(p, DATA),), parts[p][1]) for p in whole]
     if length:
+        targets: list[Operand] = [Buffer(Space.OUTPUT, offset)] if rank in wanted_by else []
+        targets += [Wire(peer, RESULT) for peer in _others(rank, size) if peer in wanted_by]
         sources = _in_rank_order(Buffer(Space.INPUT, offset), rank, size)
-        target = Buffer(Space.OUTPUT, offset) if rank == root else Wire(root, RESULT)
-        steps.append(Step(sources, (target,), length, divisor))
-    if rank == root:
-        steps += [
-            Step((Wire(p, RESULT),), (Buffer(Space.OUTPUT, parts[p][0]),), parts[p][1]) for p in others if parts[p][1]
-        ]
+        steps.append(Step(sources, tuple(targets), length, divisor))
+    if rank in wanted_by:
+        steps += [Step((Wire(p, RESULT),), (Buffer(Space.OUTPUT, parts[p][0]),), parts[p][1]) for p in whole]
     return Schedule(tuple(steps))
 
 

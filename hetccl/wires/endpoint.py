@@ -18,6 +18,7 @@ from hetccl.errors import AuthenticationError, ResourceError
 from hetccl.runners import Link, Runner, runner
 from hetccl.topology import Rank
 from hetccl.wires import handshake
+from hetccl.wires.handshake import read_exactly
 from hetccl.wires.interfaces import choose, interfaces
 from hetccl.wires.segment import Segment
 from hetccl.wires.watch import LIMIT_SECONDS, Watch
@@ -210,8 +211,8 @@ class Endpoint:
             return None
         size = 2 * self.runner.ring_bytes()
         if not leads:
-            length, cookie = _OFFER.unpack(_exactly(data, _OFFER.size))
-            segment = Segment.attach(_exactly(data, length).decode(), cookie, size) if length else None
+            length, cookie = _OFFER.unpack(read_exactly(data, _OFFER.size))
+            segment = Segment.attach(read_exactly(data, length).decode(), cookie, size) if length else None
             data.sendall(_ANSWER.pack(segment is not None))
             return segment
         try:
@@ -219,12 +220,12 @@ class Endpoint:
         except ResourceError as error:
             logger.warning("tcp instead of shared memory to %s: %s", _who(peer), error)
             data.sendall(_OFFER.pack(0, bytes(32)))
-            _exactly(data, _ANSWER.size)
+            read_exactly(data, _ANSWER.size)
             return None
         try:
             name = segment.path.name.encode()
             data.sendall(_OFFER.pack(len(name), segment.cookie) + name)
-            (attached,) = _ANSWER.unpack(_exactly(data, _ANSWER.size))
+            (attached,) = _ANSWER.unpack(read_exactly(data, _ANSWER.size))
         finally:
             segment.unlink()
         return segment if attached else None
@@ -286,16 +287,6 @@ def _hang_up(stranger: socket.socket) -> None:
 def _tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(LIMIT_SECONDS * 1000))
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise ConnectionError("the connection was closed")
-        data += part
-    return data
 
 
 def _who(peer: Rank) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hetccl.errors import AuthenticationError, ResourceError
 
-__all__ = ["KEY_BYTES", "PROTOCOL", "Hello", "accept", "connect"]
+__all__ = ["KEY_BYTES", "PROTOCOL", "Hello", "accept", "connect", "read_exactly"]
 
 PROTOCOL = 1
 """Of everything that travels between ranks; both sides must speak the same."""
@@ -41,7 +41,8 @@ def _proof(token: bytes, side: bytes, *values: bytes) -> bytes:
     return hmac.new(token, b"hetccl handshake " + side + b"".join(values), "sha256").digest()
 
 
-def _read(connection: socket.socket, size: int) -> bytes:
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    """So many bytes. Raises OSError where the connection ends, fails or is silent for its timeout before."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
@@ -56,7 +57,7 @@ def connect(connection: socket.socket, token: bytes, key: bytes, peer: bytes, in
     the tokens differ, ResourceError where the protocols do. The socket's timeout applies to each read."""
     nonce = secrets.token_bytes(_NONCE)
     connection.sendall(_HELLO.pack(_MAGIC, PROTOCOL, index, key, nonce))
-    protocol, answered, their_nonce, proof = _REPLY.unpack(_read(connection, _REPLY.size))
+    protocol, answered, their_nonce, proof = _REPLY.unpack(read_exactly(connection, _REPLY.size))
     if protocol != PROTOCOL:
         raise ResourceError(
             f"the peer speaks protocol {protocol} of hetccl, this rank {PROTOCOL}: use one release in all pools"
@@ -67,13 +68,13 @@ def connect(connection: socket.socket, token: bytes, key: bytes, peer: bytes, in
     if not hmac.compare_digest(proof, _proof(token, b"accept", *values)):
         raise AuthenticationError("the peer does not have this job's token (HETCCL_TOKEN_FILE)")
     connection.sendall(_proof(token, b"connect", *values))
-    if _read(connection, 1) != _WELCOME:
+    if read_exactly(connection, 1) != _WELCOME:
         raise AuthenticationError("the peer refused this rank's token (HETCCL_TOKEN_FILE)")
 
 
 def accept(connection: socket.socket, token: bytes, key: bytes) -> Hello:
     """The acceptor's side. Raises ConnectionError or AuthenticationError where the other side is not one of the job."""
-    magic, protocol, index, their_key, their_nonce = _HELLO.unpack(_read(connection, _HELLO.size))
+    magic, protocol, index, their_key, their_nonce = _HELLO.unpack(read_exactly(connection, _HELLO.size))
     if magic != _MAGIC:
         raise ConnectionError("not a hetccl connection")
     nonce = secrets.token_bytes(_NONCE)
@@ -81,7 +82,7 @@ def accept(connection: socket.socket, token: bytes, key: bytes) -> Hello:
     connection.sendall(_REPLY.pack(PROTOCOL, key, nonce, _proof(token, b"accept", *values)))
     if protocol != PROTOCOL:
         raise ConnectionError(f"a rank that speaks protocol {protocol} tried to connect; this one speaks {PROTOCOL}")
-    if not hmac.compare_digest(_read(connection, 32), _proof(token, b"connect", *values)):
+    if not hmac.compare_digest(read_exactly(connection, 32), _proof(token, b"connect", *values)):
         raise AuthenticationError("a connection without this job's token was refused")
     connection.sendall(_WELCOME)
     return Hello(their_key, index)
