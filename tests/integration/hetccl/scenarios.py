@@ -1,4 +1,4 @@
-"""What ranks do in the tests. `python -m tests.integration.hetccl.scenarios TASK FILE` runs one of them."""
+"""What ranks do in the tests, each in a process of its own."""
 
 import os
 import pickle
@@ -17,7 +17,7 @@ from hetccl.communicator import Communicator, Identity
 from hetccl.runners import runner
 from hetccl.wires import endpoint, watch
 
-TIMEOUT = 20.0
+TIMEOUT, STORE_TIMEOUT = 60.0, 20.0
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 OPS = {
@@ -40,7 +40,7 @@ def mark() -> None:
 
 def store(rank: int, size: int) -> TCPStore:
     """Rank 0's store, at a port that the system chose."""
-    limit, file = timedelta(seconds=TIMEOUT), FILE.parent / "port"
+    limit, file = timedelta(seconds=STORE_TIMEOUT), FILE.parent / "port"
     if rank == 0:
         served = TCPStore("127.0.0.1", 0, size, True, limit, wait_for_workers=False)
         part = file.with_suffix(".part")
@@ -203,6 +203,18 @@ def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
     group.all_reduce(torch.ones(1000))
 
 
+def busy(rank: int, size: int, **how: Any) -> None:
+    """Rank 1 reads nothing for three times as long as the limit, which here is one second; then all is well."""
+    watch.LIMIT_SECONDS = 1.0
+    group = join(rank, size, **how)
+    group.barrier()
+    if rank == 1:
+        time.sleep(3)
+    tensor = torch.ones(8_000_000)
+    group.all_reduce(tensor)
+    assert (tensor == size).all()
+
+
 def absent(rank: int, size: int, **how: Any) -> None:
     join(rank, size, timeout=2, **how)
 
@@ -332,10 +344,10 @@ def closes(rank: int, size: int, **how: Any) -> str:
     return raised[0]
 
 
-def main() -> None:
-    global FILE  # noqa: PLW0603 - a scenario's own process
-    scenario, rank, size, arguments = pickle.loads(bytes.fromhex(sys.argv[1]))
-    FILE = Path(sys.argv[2])
+def run(scenario: str, rank: int, size: int, arguments: dict[str, Any], file: Path) -> None:
+    """What a rank's process does: leave what the scenario returned or raised in a file."""
+    global FILE  # noqa: PLW0603 - a process runs one scenario
+    FILE = file
     try:
         result: Any = globals()[scenario](rank, size, **arguments)
     except Exception as error:
@@ -346,7 +358,3 @@ def main() -> None:
     if isinstance(result, Exception):
         print(f"rank {rank}: {result!r}", file=sys.stderr)
     time.sleep(1000)  # until the test ends it: the others may still need this process, or its store
-
-
-if __name__ == "__main__":
-    main()

@@ -79,6 +79,11 @@ def test_a_lost_rank_is_named_by_all_others_within_the_heartbeats_limit(how: dic
 
 
 @pytest.mark.parametrize("how", WIRES)
+def test_a_rank_that_is_busy_for_longer_than_the_limit_is_not_lost(how: dict[str, Any]) -> None:
+    no_errors(results("busy", 2, **how))
+
+
+@pytest.mark.parametrize("how", WIRES)
 def test_a_timeout_names_the_call_and_the_ranks_that_were_waited_for(how: dict[str, Any]) -> None:
     with Ranks("late", 3, **how) as ranks:
         errors = [ranks.result(rank) for rank in (0, 1)]
