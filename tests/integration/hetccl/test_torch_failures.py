@@ -1,6 +1,7 @@
 """Failures raise on every rank, say whose they are, and leave processes that can go on."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,9 @@ def test_a_rank_with_another_size_raises_the_same_on_all(failures: tuple[Said, s
     (first, _), (second, _) = ((rank["another_size"], rank) for rank in failures[0])
     assert len({*first, *second}) == 1, "the operation, its future and the next call, on every rank"
     assert "rank 1: all_reduce #2 (5000 x float32, sum)" in first[0]
-    assert "rank 0: all_reduce #2 (4000 x float32, sum)" in first[0]
+    assert re.search(r"rank [02]: all_reduce #2 \(4000 x float32, sum\)", first[0]), (
+        "whoever of the others noticed it first"
+    )
 
 
 def test_a_rank_that_does_not_come_is_named_when_the_time_is_over(failures: tuple[Said, str]) -> None:
