@@ -1,10 +1,11 @@
 """What a policy can decide about a job."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hettrain.api import FirstFailure
 
-__all__ = ["Finish", "Restart", "Settled", "Suspend", "Verdict"]
+__all__ = ["Counter", "Finish", "Restart", "Settled", "Suspend", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,16 @@ class Finish:
     failure: FirstFailure | None = None
 
 
+Counter = Literal["restarts", "ignored_restarts"]
+
+
 @dataclass(frozen=True)
 class Restart:
-    """The gang starts over. `counted`: it uses up one of the job's restarts."""
+    """The gang starts over. `counter`: the count in the status that it adds to; None: nobody is to blame, no pause."""
 
     reason: str
     message: str
-    counted: bool
+    counter: Counter | None = None
     failure: FirstFailure | None = None
 
 
