@@ -76,17 +76,16 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
             attempt = status.attempt + 1 if view.current or view.was_whole else status.attempt
             fresh = {"attempt": attempt, "pools": [], "start_time": None, "next_restart_time": None}
             return status.model_copy(update=fresh), []
-        case Restart(reason=reason, message=message, counter=counter, failure=failure):
-            pause = pause_seconds(view) if counter else 0
-            update: dict[str, Any] = {
+        case Restart(reason=reason, message=message, counted=counted, failure=failure):
+            pause = pause_seconds(view) if counted else 0
+            update = {
                 "attempt": status.attempt + 1,
                 "pools": [],
+                "restarts": status.restarts + counted,
                 "next_restart_time": write_time(now + timedelta(seconds=pause)) if pause else None,
                 "first_failure": failure or status.first_failure,
             }
-            if counter is not None:
-                update[counter] = getattr(status, counter) + 1
-            event = Event(Reason.RESTARTING if counter else Reason.DISRUPTED, f"{reason}: {message}")
+            event = Event(Reason.RESTARTING if counted else Reason.DISRUPTED, f"{reason}: {message}")
             return status.model_copy(update=update), [event]
         case Finish(failure=failure):
             update = {"completion_time": write_time(now), "first_failure": failure or status.first_failure}

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from hettrain.api.base import Model, OpenModel, Rule
-from hettrain.api.policies import FailurePolicy
 from hettrain.api.pool import LABEL, NAME_BUDGET, EnvVar, Pool
 from hettrain.api.status import JobStatus
 
@@ -18,6 +17,8 @@ __all__ = [
     "PLURAL",
     "REPORT_PORT",
     "VERSION",
+    "Backoff",
+    "FailurePolicy",
     "HetTrainingJob",
     "Hetccl",
     "JobSpec",
@@ -92,6 +93,35 @@ class Rendezvous(Model):
     )
 
 
+class Backoff(Model):
+    """Pause before a restart; doubles with each counted restart."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.initialSeconds <= self.maxSeconds",
+            "initialSeconds is above maxSeconds: lower backoff.initialSeconds or raise backoff.maxSeconds",
+            lambda self: self.initial_seconds <= self.max_seconds,
+            "initialSeconds",
+        ),
+    )
+
+    initial_seconds: int = Field(1, ge=0, le=3600, description="Pause before the first restart, in seconds.")
+    max_seconds: int = Field(300, ge=0, le=86400, description="The longest pause, in seconds.")
+
+
+class FailurePolicy(Model):
+    """What happens when a pod fails."""
+
+    max_restarts: int = Field(
+        0,
+        ge=0,
+        le=10000,
+        description="How often the gang may restart before the job fails. Disruptions (eviction, preemption, a node "
+        "that shuts down) restart it too and are not counted.",
+    )
+    backoff: Backoff = Field(default_factory=Backoff, description="Pause before a restart.")
+
+
 def _unchanged(field: str, message: str) -> Rule:
     return Rule(
         f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
@@ -115,13 +145,6 @@ class JobSpec(Model):
             "pools have the same name: give each pool a name of its own",
             lambda self: len({pool.name for pool in self.pools}) == len(self.pools),
             "pools",
-        ),
-        Rule(
-            "!has(self.failurePolicy.rules) || self.failurePolicy.rules.all(r, !has(r.pools) || "
-            "r.pools.all(n, self.pools.exists(p, p.name == n)))",
-            "failurePolicy.rules names a pool that the job does not have: name one of spec.pools",
-            lambda self: {name for rule in self.failure_policy.failure_rules for name in rule.pools} <= _names(self),
-            "failurePolicy.rules",
         ),
     )
 
@@ -167,10 +190,6 @@ class HetTrainingJob(Model):
     metadata: Metadata
     spec: JobSpec = Field(description="The job that the user asks for.")
     status: JobStatus = Field(default_factory=JobStatus, description="What the operator sees; written by it.")
-
-
-def _names(spec: JobSpec) -> set[str]:
-    return {pool.name for pool in spec.pools}
 
 
 def _is_label(name: str) -> bool:

@@ -71,7 +71,6 @@ class JobStatus(StatusModel):
     observed_generation: int = Field(0, description="The generation of the spec that this status is about.")
     attempt: int = Field(0, description="The current gang: part of its pods' names, counted from 0.")
     restarts: int = Field(0, description="Restarts that count against failurePolicy.maxRestarts.")
-    ignored_restarts: int = Field(0, description="Restarts by the action RestartIgnoreLimit, which count nowhere else.")
     next_restart_time: str | None = Field(
         None, json_schema_extra={"format": "date-time"}, description="The current attempt starts no earlier."
     )

@@ -15,9 +15,9 @@ def disruption(view: View) -> Restart | None:
     for pod in view.current.values():
         if pod.disruption is not None:
             where = f" on node {pod.node}" if pod.node else ""
-            return Restart("Disrupted", f"pod {pod.name}{where} was ended by the cluster: {pod.disruption}")
+            return Restart("Disrupted", f"pod {pod.name}{where} was ended by the cluster: {pod.disruption}", False)
     if view.was_whole and view.missing:
         lost = view.missing[0]
         name = pod_name(view.job, view.status.attempt, lost.pool.name, lost.index)
-        return Restart("Disrupted", f"pod {name} is gone without a result")
+        return Restart("Disrupted", f"pod {name} is gone without a result", False)
     return None

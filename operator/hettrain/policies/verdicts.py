@@ -1,11 +1,10 @@
 """What a policy can decide about a job."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from hettrain.api import FirstFailure
 
-__all__ = ["Counter", "Finish", "Restart", "Settled", "Suspend", "Verdict"]
+__all__ = ["Finish", "Restart", "Settled", "Suspend", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -28,16 +27,13 @@ class Finish:
     failure: FirstFailure | None = None
 
 
-Counter = Literal["restarts", "ignored_restarts"]
-
-
 @dataclass(frozen=True)
 class Restart:
-    """The gang starts over. `counter`: the count in the status that it adds to; None: nobody is to blame, no pause."""
+    """The gang starts over. `counted`: it uses up one of the job's restarts."""
 
     reason: str
     message: str
-    counter: Counter | None = None
+    counted: bool
     failure: FirstFailure | None = None
 
 

@@ -45,15 +45,6 @@ GOOD = [
     document(pool("p" * 30), name="j" * 21),
     document(rendezvous={"port": 29601, "timeoutSeconds": 60}, suspend=True, managedBy="hetccl.io/hettrain"),
     document(failurePolicy={"maxRestarts": 3, "backoff": {"initialSeconds": 3, "maxSeconds": 3}}),
-    document(
-        failurePolicy={
-            "rules": [
-                {"action": "Fail", "onExitCodes": {"operator": "In", "values": [1, 255]}, "pools": ["amd", "nvidia"]},
-                {"action": "RestartIgnoreLimit", "onReasons": ["Error"]},
-                {"action": "Restart", "onReasons": ["OOMKilled"]},
-            ]
-        }
-    ),
     document(hetccl={"delivery": "InitContainer", "transport": "RDMA", "env": [{"name": "A", "value": "b"}]}),
     document(*(pool(f"p{i}") for i in range(16))),
 ]
@@ -76,9 +67,6 @@ def test_what_validate_accepts_the_api_server_accepts(api: ApiServer, good: dict
         document(pool(template={"spec": {"containers": []}})),
         document(pool(template={"spec": {"containers": [{"name": "t"}], "restartPolicy": "OnFailure"}})),
         document(scheduling={"gang": "Kubernetes"}),
-        document(failurePolicy={"rules": [{"action": "Explode"}]}),
-        document(failurePolicy={"rules": [{"action": "Fail", "onExitCodes": {"operator": "In", "values": []}}]}),
-        document(failurePolicy={"rules": [{"action": "Fail", "onExitCodes": {"operator": "In", "values": [0]}}]}),
         document(*(pool(f"p{i}") for i in range(17))),
         {**document(), "spec": {"pools": []}},
     ],

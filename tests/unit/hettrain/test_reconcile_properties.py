@@ -12,20 +12,16 @@ from tests.unit.hettrain.fake_cluster import FakeCluster
 
 Move = tuple[str, int]
 
-UNCOUNTED = 75
-"""The exit code that a rule of the failure policy leaves uncounted."""
-
 PLAYERS: dict[str, Callable[[FakeCluster, str], None]] = {
     "run": lambda cluster, name: cluster.run(name),
     "succeed": lambda cluster, name: cluster.end(name),
     "fail": lambda cluster, name: cluster.end(name, 1),
-    "fail uncounted": lambda cluster, name: cluster.end(name, UNCOUNTED),
     "evict": lambda cluster, name: cluster.evict(name),
     "delete": lambda cluster, name: cluster.ask_deletion(name),
     "vanish": lambda cluster, name: cluster.vanish(name),
     "lose node": lambda cluster, name: cluster.lose_node(name),
 }
-UPSETTING = {"fail", "fail uncounted", "evict", "delete", "vanish", "lose node", "suspend"}
+UPSETTING = {"fail", "evict", "delete", "vanish", "lose node", "suspend"}
 GANG = 3
 MOVES = st.lists(
     st.tuples(
@@ -41,7 +37,7 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
     failures = 0
     for move, number in moves:
         unfinished = [name for name, pod in cluster.pods.items() if pod["status"]["phase"] in ("Pending", "Running")]
-        names = unfinished if move in ("run", "succeed", "fail", "fail uncounted") else list(cluster.pods)
+        names = unfinished if move in ("run", "succeed", "fail") else list(cluster.pods)
         match move:
             case "reconcile":
                 cluster.reconcile()
@@ -64,8 +60,7 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
 
 
 def new_cluster() -> FakeCluster:
-    rule = {"action": "RestartIgnoreLimit", "onExitCodes": {"operator": "In", "values": [UNCOUNTED]}}
-    policy = {"maxRestarts": 2, "backoff": {"initialSeconds": 1, "maxSeconds": 3}, "rules": [rule]}
+    policy = {"maxRestarts": 2, "backoff": {"initialSeconds": 1, "maxSeconds": 3}}
     return FakeCluster(job(pool(replicas=2), pool("amd", vendor="amd"), failurePolicy=policy))
 
 
@@ -92,7 +87,6 @@ def test_a_job_ends_where_its_spec_wants_it(moves: list[Move]) -> None:
     finish(cluster)
     status = cluster.status
     assert status.restarts <= failures
-    assert status.ignored_restarts <= sum(move == "fail uncounted" for move, _ in moves)
     assert status.attempt <= sum(move in UPSETTING for move, _ in moves), "a restart for nothing"
     if status.state == "Failed":
         assert failures > status.restarts, "a disruption never fails a job"
