@@ -25,7 +25,6 @@ from hetccl.plan import Schedule, collectives
 from hetccl.runners import Failure, Group, Status
 from hetccl.topology import Rank, Topology
 from hetccl.wires.endpoint import endpoint
-from hetccl.wires.endpoint import forked as _forked
 
 __all__ = ["Communicator", "Identity"]
 
@@ -93,6 +92,7 @@ class Communicator:
 
     def __init__(self, store: Store, rank: int, size: int, identity: Identity, *, name: str, timeout: float) -> None:
         self.rank, self.size, self.name = rank, size, name
+        self._store = store  # others may still read in it, and it lives as long as somebody holds it
         self._timeout = timeout
         self._nothing = torch.empty(0, dtype=torch.uint8)  # not at import: torch may be half imported then
         self._broken: str | None = None
@@ -124,6 +124,7 @@ class Communicator:
                 self._connect(self._lane, frozenset(range(size)) - {rank}, deadline)
             except HetcclError as error:
                 self.abort(f"rank {rank}: {error}")
+                self.close()
                 raise
 
     # Collectives. What depends on nothing but sizes, dtypes and ops is prepared once and looked up afterwards.
@@ -308,17 +309,22 @@ class Communicator:
 
     def abort(self, reason: str) -> None:
         """End what is in flight, here and on all ranks that can be told; every later call raises `reason`."""
-        if not _forked() and self._break(reason):
+        if not self._endpoint.inherited and self._break(reason):
             self._tell(reason)
 
     def close(self) -> None:
         """Release the group. What is in flight ends with an error on this rank; other ranks are not told."""
-        if _forked():
+        if self._endpoint.inherited:
             return
         self._break(f"the group {self.name} was closed")
-        self._endpoint.leave(self._identity)
         for lane in (self._lane, *self._pairs.values()):
             lane.group.close()
+        self._endpoint.leave(self._identity)
+
+    @property
+    def broken(self) -> str | None:
+        """Why every call raises, or None."""
+        return self._broken
 
     def on_abort(self, text: str) -> None:
         """Another rank aborted the group, or tells its leader why it should be: what the leader hears first is it."""
@@ -354,7 +360,7 @@ class Communicator:
         return ready
 
     def _run(self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, timeout: float | None) -> None:
-        if _forked():
+        if self._endpoint.inherited:
             raise HetcclError(
                 f"{ready.call.name} was called in a forked child of rank {self.rank}: only the parent may"
             )
@@ -366,23 +372,27 @@ class Communicator:
             if self._broken is not None:
                 raise CollectiveError(self._broken)
             lane.sequence = sequence = lane.sequence + 1
-            left = seconds if ready.connected else self._reach(ready, seconds)
+            left = seconds if ready.connected else self._reach(ready, sequence, seconds)
             failure = ready.launch(source.data_ptr(), target.data_ptr(), sequence, left)
         if failure is not None:
-            raise self._failed(failure, ready.call, lane, seconds)
+            raise self._failed(failure, ready, sequence, seconds)
 
-    def _reach(self, ready: _Ready, seconds: float) -> float:
+    def _reach(self, ready: _Ready, sequence: int, seconds: float) -> float:
         """Connect whom a call has to do with. Returns what is left of the time."""
         deadline = time.monotonic() + seconds
-        self._connect(ready.lane, ready.peers - ready.lane.connected, deadline)
+        try:
+            self._connect(ready.lane, ready.peers - ready.lane.connected, deadline)
+        except HetcclError as error:
+            text = f"rank {self.rank}: {ready.call.describe(sequence)} of group {self.name}: {error}"
+            raise type(error)(self._agree(text, -1)) from None
         ready.connected = True
         return max(0.0, deadline - time.monotonic())
 
     def _connect(self, lane: _Lane, members: frozenset[int], deadline: float) -> None:
-        """Link the members of a lane that are not linked yet, in an order in which no two ranks wait for each other."""
+        """Link the members of a lane that are not linked yet."""
         for member in sorted(members):
             rank = lane.ranks[member]
-            connection = self._endpoint.connection(self.topology.ranks[rank], deadline)
+            connection = self._endpoint.connection(self.topology.ranks[rank], self._identity, deadline)
             self._wires[rank] = connection.wire
             lane.group.connect(member, connection.link)
             lane.connected.add(member)
@@ -393,14 +403,16 @@ class Communicator:
             with self._breaking:
                 lane = self._pairs.get((source, target))
                 if lane is None:
+                    if self._broken is not None:
+                        raise CollectiveError(self._broken)
                     name = f"{self._identity} {source} {target}".encode()
                     identity = int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "big") >> 1
                     group = self._endpoint.runner.group(identity, int(self.rank == target), 2)
                     lane = self._pairs[source, target] = _Lane(group, (source, target))
         return lane
 
-    def _failed(self, failure: Failure, call: Call, lane: _Lane, seconds: float) -> HetcclError:
-        own = call.describe(lane.sequence)
+    def _failed(self, failure: Failure, ready: _Ready, sequence: int, seconds: float) -> HetcclError:
+        lane, own = ready.lane, ready.call.describe(sequence)
         where = f"rank {self.rank}: {own} of group {self.name}"
         rank = lane.ranks[failure.rank] if failure.rank >= 0 else -1
         match failure.status:

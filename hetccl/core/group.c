@@ -5,9 +5,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, REMEMBERED = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct het_group *groups[BUCKETS];
+static uint64_t over[REMEMBERED]; /* the ids that were closed last, each plus one */
+static uint32_t n_over;
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+
+/* A child must not inherit the lock from a thread that it does not have. */
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(before_fork, after_fork, after_fork); }
 
 static struct het_group **bucket(uint64_t id) { return &groups[(id ^ (id >> 17)) % BUCKETS]; }
 
@@ -50,12 +58,22 @@ void het_group_close(struct het_group *group) {
             *at = group->next;
             break;
         }
+    over[n_over++ % REMEMBERED] = group->id + 1;
     pthread_mutex_unlock(&lock);
     for (int32_t r = 0; r < group->size; r++)
         if (group->peers[r].link) drop_spilled(group->peers[r].link, group->id);
     free(group->peers);
     free(group->arena);
     free(group);
+}
+
+int het_group_is_over(uint64_t id) {
+    int found = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < REMEMBERED && !found; i++) found = over[i] == id + 1;
+    for (struct het_group *group = *bucket(id); group && found; group = group->next) found = group->id != id;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 void het_abort(struct het_group *group) { atomic_store(&group->aborted, 1); }

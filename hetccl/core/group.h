@@ -16,6 +16,7 @@ struct het_peer {
     struct het_link *link;      /* NULL for this rank */
     _Atomic int32_t under_way;  /* sent, not known to be used */
     int32_t used;               /* received and used, not yet reported */
+    uint64_t heard;             /* the latest collective of which a message came from it */
 };
 
 struct het_group {
@@ -28,6 +29,9 @@ struct het_group {
     size_t arena_bytes;
     struct het_group *next; /* of those with the same hash */
 };
+
+/* Whether a group of this id was here and is not any more: what still arrives for it is of no use. */
+int het_group_is_over(uint64_t id);
 
 /* Give `credits` messages back to whatever group has this id, for its peer `rank`; nothing where it is closed. */
 void het_group_credit(uint64_t id, int32_t rank, int32_t credits);

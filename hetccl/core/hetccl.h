@@ -45,7 +45,7 @@ struct het_group;
 struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size);
 /* `link` leads to rank `peer`: before the first plan that has to do with it, and while no collective is running. */
 void het_group_connect(struct het_group *group, int32_t peer, struct het_link *link);
-/* No collective of the group may be running. Messages of it that still arrive are dropped when their link closes. */
+/* No collective of the group may be running. Messages of it that still arrive are dropped. */
 void het_group_close(struct het_group *group);
 /* End what the group is waiting for, and all that it will wait for. */
 void het_abort(struct het_group *group);

@@ -142,7 +142,7 @@ static void pump_out(struct het_link *link, struct het_stripe *stripe) {
 }
 
 static void pump_in(struct het_link *link, struct het_stripe *stripe) {
-    while (stripe->receiving - link->rx_last <= link->rx.slots) {
+    while (!stripe->ended && stripe->receiving - link->rx_last <= link->rx.slots) {
         struct het_line *incoming = &stripe->incoming;
         unsigned char *to = (unsigned char *)incoming + stripe->received;
         size_t want = HET_LINE - stripe->received;
@@ -153,13 +153,16 @@ static void pump_in(struct het_link *link, struct het_stripe *stripe) {
         }
         ssize_t moved = recv(stripe->fd, to, want, MSG_DONTWAIT);
         if (moved <= 0) {
-            if (moved == 0) atomic_store(&link->dead, ECONNRESET);
-            else if (!would_wait(moved)) atomic_store(&link->dead, errno);
+            if (would_wait(moved)) return;
+            atomic_store(&link->dead, moved ? errno : ECONNRESET);
+            stripe->ended = 1;
             return;
         }
         stripe->received += (size_t)moved;
-        if (stripe->received == HET_LINE && (incoming->protocol != HET_PROTOCOL || incoming->bytes > link->rx.slot_bytes)) {
+        if (stripe->received == HET_LINE && (incoming->protocol != HET_PROTOCOL || incoming->bytes > link->rx.slot_bytes ||
+                                             (incoming->kind != HET_DATA && incoming->kind != HET_CREDIT))) {
             atomic_store(&link->dead, EPROTO);
+            stripe->ended = 1;
             return;
         }
         if (stripe->received < HET_LINE || stripe->received < HET_LINE + beyond_line(incoming)) continue;
@@ -172,8 +175,9 @@ static void pump_in(struct het_link *link, struct het_stripe *stripe) {
 }
 
 void het_link_pump(struct het_link *link) {
-    if (!link->stripes || atomic_load_explicit(&link->dead, memory_order_relaxed)) return;
-    if (!atomic_flag_test_and_set_explicit(&link->tx_busy, memory_order_acquire)) {
+    if (!link->stripes) return;
+    int dead = atomic_load_explicit(&link->dead, memory_order_relaxed);
+    if (!dead && !atomic_flag_test_and_set_explicit(&link->tx_busy, memory_order_acquire)) {
         for (int i = 0; i < link->stripes; i++) pump_out(link, &link->stripe[i]);
         atomic_flag_clear_explicit(&link->tx_busy, memory_order_release);
     }

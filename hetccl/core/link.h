@@ -21,6 +21,7 @@ struct het_stripe {
     _Atomic uint64_t sending;    /* the message under way; read by threads that rest, too */
     uint64_t receiving;
     size_t sent, received;       /* bytes of it, its line included */
+    int ended;                   /* nothing will arrive any more */
     struct het_line incoming;
 };
 
@@ -41,7 +42,8 @@ struct het_link *het_link_shm(void *tx_memory, void *rx_memory, uint32_t slots, 
 struct het_link *het_link_tcp(const int *fds, int stripes, uint32_t slots, uint32_t slot_bytes);
 void het_link_free(struct het_link *link);
 
-/* Move bytes between rings and sockets, as far as they go without waiting; nothing to do for shm. Sets `dead` on failure. */
+/* Move bytes between rings and sockets, as far as they go without waiting; nothing to do for shm. Sets `dead` on failure.
+ * From a dead peer what had arrived is still taken: it may be all that is needed. */
 void het_link_pump(struct het_link *link);
 
 /* A free slot to fill, or NULL where no more than `leave` are free. The caller holds tx_busy; het_link_commit publishes it. */

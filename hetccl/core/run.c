@@ -82,9 +82,16 @@ static struct het_line *head(struct het_link *link, unsigned char **payload) {
 /* Make room for what stands behind the head of a ring. Of this group it counts as used from here on: a rank that waits for a
  * credit may be the one that we wait for. Of another it does not, and so the memory for those stays bounded. */
 static int spill(struct run *run, int32_t peer, const struct het_line *line) {
-    int ours = line->channel >> HET_LANE_BITS == run->group->id;
-    run->group->peers[peer].used += ours;
-    return het_link_spill(run->group->peers[peer].link, ours ? HET_SPILLED : HET_DATA);
+    struct het_peer *from = &run->group->peers[peer];
+    uint64_t id = line->channel >> HET_LANE_BITS;
+    if (id == run->group->id) {
+        from->used++;
+        from->heard = line->sequence;
+        return het_link_spill(from->link, HET_SPILLED);
+    }
+    if (!het_group_is_over(id)) return het_link_spill(from->link, HET_DATA);
+    het_link_release(from->link);
+    return 0;
 }
 
 /* Find the next message of a channel; on success its link's rx side is held. 1: found, 0: not there, negative: failed. */
@@ -103,12 +110,13 @@ static int32_t find_message(struct run *run, const struct het_operand *from, str
     while ((*line = head(link, payload))) {
         if ((*line)->channel == channel) return 1;
         /* Another group's message stands before ours, or another step's that cannot go on: step aside for it. */
-        int ours = (*line)->channel >> HET_LANE_BITS == run->group->id;
-        if (ours && run->stuck < SPILL) break;
-        if (ours && (*line)->sequence <= run->sequence && differs(run, *line)) {
-            int32_t status = mismatch(run, from->peer, *line);
-            drop_lock(&link->rx_busy);
-            return status;
+        if ((*line)->channel >> HET_LANE_BITS == run->group->id) {
+            if (differs(run, *line)) { /* the peer is past what we wait for */
+                int32_t status = mismatch(run, from->peer, *line);
+                drop_lock(&link->rx_busy);
+                return status;
+            }
+            if (run->stuck < SPILL) break;
         }
         if (spill(run, from->peer, *line)) {
             drop_lock(&link->rx_busy);
@@ -120,6 +128,7 @@ static int32_t find_message(struct run *run, const struct het_operand *from, str
 }
 
 static void release(struct run *run, int32_t peer, struct held *held) {
+    run->group->peers[peer].heard = run->sequence;
     run->group->peers[peer].used += !held->spilled || (*held->spilled)->line.kind != HET_SPILLED;
     if (held->spilled) het_link_drop_spilled(held->link, held->spilled);
     else het_link_release(held->link);
@@ -127,21 +136,29 @@ static void release(struct run *run, int32_t peer, struct held *held) {
 }
 
 /* Look for credits where no step of this rank receives; behind other messages they are reached by spilling those. */
-static void take_credits(struct run *run, int32_t peer) {
+static int32_t take_credits(struct run *run, int32_t peer) {
     struct het_link *link = run->group->peers[peer].link;
     struct het_line *line;
     unsigned char *payload;
-    if (!take_lock(&link->rx_busy)) return;
-    while ((line = head(link, &payload)) && run->stuck >= SPILL && !spill(run, peer, line)) {
+    int32_t status = 0;
+    if (!take_lock(&link->rx_busy)) return 0;
+    while (!status && (line = head(link, &payload)) && run->stuck >= SPILL) {
+        int ours = line->channel >> HET_LANE_BITS == run->group->id;
+        if (ours && differs(run, line)) status = mismatch(run, peer, line); /* the peer is past what we want to send */
+        else if (spill(run, peer, line)) status = fail(run, HET_MEMORY, peer);
     }
     drop_lock(&link->rx_busy);
+    return status;
 }
 
-/* Whether a peer may be sent one more message. What only sends leaves half of the window to what passes on. */
-static int window_open(struct run *run, int32_t peer, int passes_on) {
+/* Whether a peer may be sent one more message: 1 or 0, negative: failed. What only sends leaves half of the window to what
+ * passes on. */
+static int32_t window_open(struct run *run, int32_t peer, int passes_on) {
     int32_t window = passes_on ? HET_WINDOW : HET_WINDOW / 2;
-    if (atomic_load_explicit(&run->group->peers[peer].under_way, memory_order_acquire) >= window) take_credits(run, peer);
-    return atomic_load_explicit(&run->group->peers[peer].under_way, memory_order_acquire) < window;
+    _Atomic int32_t *under_way = &run->group->peers[peer].under_way;
+    int32_t status = 0;
+    if (atomic_load_explicit(under_way, memory_order_acquire) >= window) status = take_credits(run, peer);
+    return status ? status : atomic_load_explicit(under_way, memory_order_acquire) < window;
 }
 
 static int any_wire(const struct het_operand *operands, int32_t count) {
@@ -208,7 +225,7 @@ static int32_t advance(struct run *run, const struct het_step *step, struct stat
 
     /* Before anything is held: credits come by the links that sources are about to hold. */
     for (int32_t i = 0; i < step->n_targets; i++)
-        if (step->targets[i].space == HET_WIRE && !window_open(run, step->targets[i].peer, passes_on)) return 0;
+        if (step->targets[i].space == HET_WIRE && (found = window_open(run, step->targets[i].peer, passes_on)) <= 0) return found;
     for (; n_in < step->n_sources && found > 0; n_in++) {
         const struct het_operand *from = &step->sources[n_in];
         run->held[n_in].link = NULL;
@@ -293,20 +310,29 @@ static int32_t pass(struct run *run) {
     return moved;
 }
 
-/* Everything that this group put on sockets is on its way. */
+/* Whether something that was put on a link's sockets is not on its way. To a dead peer nothing is: who needs nothing more of
+ * it may be done all the same. */
+static int unsent(const struct het_link *link) {
+    return link && link->stripes && !atomic_load(&link->dead) && atomic_load(link->tx.consumed) < atomic_load(&link->tx_last);
+}
+
 static int flushed(const struct het_group *group) {
-    for (int32_t r = 0; r < group->size; r++) {
-        const struct het_link *link = group->peers[r].link;
-        if (link && link->stripes && atomic_load(link->tx.consumed) < link->tx_last) return 0;
-    }
+    for (int32_t r = 0; r < group->size; r++)
+        if (unsent(group->peers[r].link)) return 0;
     return 1;
 }
 
+/* Note who is waited for: those that sent nothing of this collective; others, which wait themselves, only without such. */
 static void wait_for(struct run *run, int32_t peer) {
-    for (int32_t i = 0; i < run->error->waiting_count && i < 64; i++)
-        if (run->error->waiting[i] == peer) return;
-    if (run->error->waiting_count < 64) run->error->waiting[run->error->waiting_count] = peer;
-    run->error->waiting_count++;
+    struct het_error *error = run->error;
+    int first = error->waiting_count ? run->group->peers[error->waiting[0]].heard == run->sequence : -1;
+    int heard = run->group->peers[peer].heard == run->sequence;
+    if (first == 0 && heard) return;
+    if (first == 1 && !heard) error->waiting_count = 0;
+    for (int32_t i = 0; i < error->waiting_count && i < 64; i++)
+        if (error->waiting[i] == peer) return;
+    if (error->waiting_count < 64) error->waiting[error->waiting_count] = peer;
+    error->waiting_count++;
 }
 
 /* Whether a channel's next message has come. What a group that failed left on a link is none. The caller holds rx_busy. */
@@ -335,13 +361,8 @@ static int32_t look_at_peers(struct run *run) {
             if ((run->error->code = atomic_load(&link->dead))) return fail(run, HET_DEAD, at->peer);
         }
     }
-    for (int32_t r = 0; r < run->group->size; r++) {
-        struct het_link *link = run->group->peers[r].link;
-        if (link && link->stripes && atomic_load(link->tx.consumed) < link->tx_last) {
-            wait_for(run, r);
-            if ((run->error->code = atomic_load(&link->dead))) return fail(run, HET_DEAD, r);
-        }
-    }
+    for (int32_t r = 0; r < run->group->size; r++)
+        if (unsent(run->group->peers[r].link)) wait_for(run, r);
     return 0;
 }
 
@@ -356,7 +377,7 @@ static void rest(const struct run *run) {
     nfds_t n = 0;
     for (int32_t r = 0; r < run->group->size; r++) {
         const struct het_link *link = run->group->peers[r].link;
-        for (int i = 0; link && i < link->stripes && n < 64; i++) {
+        for (int i = 0; link && !atomic_load(&link->dead) && i < link->stripes && n < 64; i++) {
             short want = link->stripe[i].sending <= link->tx_last ? POLLIN | POLLOUT : POLLIN;
             fds[n++] = (struct pollfd){.fd = link->stripe[i].fd, .events = want};
         }

@@ -16,6 +16,7 @@ __all__ = ["CoreRunner", "library"]
 INTERFACE = 2
 FILE = Path(__file__).parents[1] / "core" / "libhetccl.so"
 _MOST_WAITING = 64
+_LONGEST_SECONDS = 1e9
 
 
 class _Error(ctypes.Structure):
@@ -83,7 +84,9 @@ def library() -> ctypes.CDLL | None:
 
 
 class _Link:
-    def __init__(self, core: ctypes.CDLL, handle: int) -> None:
+    def __init__(self, core: ctypes.CDLL, handle: int | None) -> None:
+        if not handle:
+            raise MemoryError("the C core has no memory for a link")
         self._core, self.handle = core, handle
 
     def kill(self, code: int) -> None:
@@ -111,10 +114,13 @@ class _Group:
         self._handle = core.het_group_open(identity, rank, size)
         if not self._handle:
             raise MemoryError("the C core has no memory for a group")
-        self._ended = threading.Lock()
+        self._ended = threading.Lock()  # held while a collective runs
+        self._alive = threading.Lock()  # held while an abort looks at the group
 
     def connect(self, rank: int, link: _Link) -> None:
-        self._core.het_group_connect(self._handle, rank, link.handle)
+        with self._ended:
+            if self._handle:
+                self._core.het_group_connect(self._handle, rank, link.handle)
 
     def bind(self, program: _Program, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
         error = _Error()
@@ -128,21 +134,20 @@ class _Group:
                 call.input = source
                 call.output = target
                 call.sequence = sequence
-                call.timeout = int(timeout * 1e9)
-                if not run(pointer):
-                    return None
-            return _failure(error)
+                call.timeout = int(min(timeout, _LONGEST_SECONDS) * 1e9)
+                return _failure(error) if run(pointer) else None
 
         launch.program = program  # type: ignore[attr-defined]  # the plan lives as long as what runs it
         return launch
 
     def abort(self) -> None:
-        if self._handle:
-            self._core.het_abort(self._handle)
+        with self._alive:
+            if self._handle:
+                self._core.het_abort(self._handle)
 
     def close(self) -> None:
         self.abort()
-        with self._ended:
+        with self._ended, self._alive:
             handle, self._handle = self._handle, None
         if handle:
             self._core.het_group_close(handle)

@@ -1,8 +1,11 @@
 """The plain Python runner: slower, the same messages, easy to read. Over sockets it can be one side of a link whose
 other side is the C core."""
 
+import contextlib
 import ctypes
 import errno
+import functools
+import select
 import socket
 import struct
 import threading
@@ -22,23 +25,31 @@ __all__ = ["PythonRunner"]
 # struct het_line of core/ring.h: ready, bytes, kind, protocol, channel, sequence, what, count, small
 LINE = struct.Struct("<QIHHQQQQ16s")
 DATA, CREDIT, PROTOCOL, SMALL = 1, 2, 1, 16
-WINDOW, REPORT = 64, 8
+WINDOW, REPORT, REMEMBERED = 64, 8, 1024
+TICK_SECONDS = 0.05
 
 _INTEGERS = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 
-@dataclass(frozen=True)
+class _Failed(Exception):
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+@dataclass
 class Message:
-    """A message that has arrived."""
+    """A message that has arrived. `credited`: counted as used, which makes room for another one of its group."""
 
     sequence: int
     what: int
     count: int
     payload: bytes
+    credited: bool = False
 
 
 class _Link:
-    """Reads all that arrives as it arrives; a reader's memory is bounded by the sender's window."""
+    """Reads all that arrives as it arrives. A message counts as used once its collective runs here, so that the
+    sender's window bounds what is kept for later ones."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -47,30 +58,65 @@ class _Link:
         self.changed = threading.Condition()
         self.arrived: dict[int, deque[Message]] = defaultdict(deque)
         self.under_way: dict[int, int] = defaultdict(int)
+        self._running: dict[int, int] = {}
         self._unreported: dict[int, int] = defaultdict(int)
+        self._over: deque[int] = deque(maxlen=REMEMBERED)
         self.dead = 0
         threading.Thread(target=self._read, name="hetccl-link", daemon=True).start()
 
-    def send(self, channel: int, sequence: int, what: int, count: int, payload: bytes) -> None:
-        """One message of data; what cannot be sent marks the link as dead."""
+    def start(self, group: int, sequence: int) -> None:
+        """A group begins a collective: what it was sent for it may be used."""
+        with self.changed:
+            self._running[group] = sequence
+            for channel, messages in self.arrived.items():
+                if channel >> LANE_BITS == group:
+                    for message in messages:
+                        self._credit(group, message)
+
+    def _credit(self, group: int, message: Message) -> None:
+        if not message.credited and message.sequence <= self._running.get(group, 0):
+            message.credited = True
+            self._unreported[group] += 1
+
+    def send(
+        self, check: Callable[[], None], channel: int, sequence: int, what: int, count: int, payload: bytes
+    ) -> None:
+        """One message of data. `check` is called while it has to wait, and raises what ends the wait."""
         with self.changed:
             self.under_way[channel >> LANE_BITS] += 1
-        self._write(DATA, channel, sequence, what, count, payload)
+        self._write(check, DATA, channel, sequence, what, count, payload)
 
-    def _write(self, kind: int, channel: int, sequence: int, what: int, count: int, payload: bytes) -> None:
+    def _write(
+        self, check: Callable[[], None], kind: int, channel: int, sequence: int, what: int, count: int, payload: bytes
+    ) -> None:
         small = payload if len(payload) <= SMALL else b""
         line = LINE.pack(0, len(payload), kind, PROTOCOL, channel, sequence, what, count, small)
+        whole = left = memoryview(line if len(payload) <= SMALL else line + payload)
+        while not self._sending.acquire(timeout=TICK_SECONDS):
+            check()
         try:
-            with self._sending:
-                self._socket.sendall(line if len(payload) <= SMALL else line + payload)
+            while left:
+                try:
+                    left = left[self._socket.send(left, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    select.select((), (self._socket,), (), TICK_SECONDS)
+                    check()
         except OSError as error:
             self.kill(error.errno or errno.ECONNRESET)
+        except _Failed:
+            if len(left) < len(whole):
+                self.kill(errno.ECONNABORTED)  # nothing that follows half a message could be understood
+            raise
+        finally:
+            self._sending.release()
 
     def _read(self) -> None:
         try:
             with self._socket.makefile("rb", buffering=SLOT_BYTES) as stream:
                 while len(line := stream.read(LINE.size)) == LINE.size:
-                    _, size, kind, _, channel, sequence, what, count, small = LINE.unpack(line)
+                    _, size, kind, protocol, channel, sequence, what, count, small = LINE.unpack(line)
+                    if protocol != PROTOCOL or size > SLOT_BYTES:
+                        break
                     payload = small[:size] if size <= SMALL else stream.read(size)
                     self._take(kind, channel, Message(sequence, what, count, payload))
         except (OSError, ValueError):
@@ -82,19 +128,28 @@ class _Link:
         with self.changed:
             if kind == CREDIT:
                 self.under_way[group] -= message.count
-            else:
+            elif group not in self._over:
                 self.arrived[channel].append(message)
-                self._unreported[group] += 1
+                self._credit(group, message)
             self.changed.notify_all()
 
-    def report(self, group: int, rank: int) -> None:
+    def report(self, check: Callable[[], None], group: int, rank: int) -> None:
         """Give the sender its credits back. Never from the thread that reads: writing may have to wait for the peer."""
         with self.changed:
             credits = self._unreported[group]
             if credits < REPORT:
                 return
             self._unreported[group] = 0
-        self._write(CREDIT, group << LANE_BITS, rank, 0, credits, b"")
+        self._write(check, CREDIT, group << LANE_BITS, rank, 0, credits, b"")
+
+    def forget(self, group: int) -> None:
+        """A group is over: drop what arrived and what will arrive for it."""
+        with self.changed:
+            self._over.append(group)
+            for channel in [channel for channel in self.arrived if channel >> LANE_BITS == group]:
+                del self.arrived[channel]
+            for table in (self.under_way, self._unreported, self._running):
+                table.pop(group, None)
 
     def kill(self, code: int) -> None:
         with self.changed:
@@ -103,11 +158,8 @@ class _Link:
 
     def close(self) -> None:
         self.kill(errno.ESHUTDOWN)
-
-
-class _Failed(Exception):
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
+        with contextlib.suppress(OSError):  # the peer has ended it
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)
@@ -163,31 +215,35 @@ class _Run:
                 )
 
     def _receive(self, operand: Wire) -> Message:
-        arrived = self.group.links[operand.peer].arrived[self.group.identity << LANE_BITS | operand.lane]
+        link, channel = self.group.links[operand.peer], self.group.identity << LANE_BITS | operand.lane
+        arrived = link.arrived[channel]
         self._wait(operand.peer, lambda: bool(arrived))
         return arrived.popleft()
 
     def _send(self, operand: Wire, payload: bytes) -> None:
         link = self.group.links[operand.peer]
         self._wait(operand.peer, lambda: link.under_way[self.group.identity] < WINDOW and not link.dead)
-        link.send(self.group.identity << LANE_BITS | operand.lane, *self.tag, payload)
+        channel = self.group.identity << LANE_BITS | operand.lane
+        link.send(lambda: self._check(operand.peer), channel, *self.tag, payload)
 
     def _wait(self, peer: int, ready: Callable[[], bool]) -> None:
         link = self.group.links[peer]
         while True:
-            for each in self.group.links.values():
-                each.report(self.group.identity, self.group.rank)
+            for number, each in self.group.links.items():
+                each.report(functools.partial(self._check, number), self.group.identity, self.group.rank)
             with link.changed:
                 if ready():
                     return
-                if self.group.aborted:
-                    raise _Failed(Failure(Status.ABORTED))
-                if link.dead:
-                    raise _Failed(Failure(Status.DEAD, peer, code=link.dead))
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    raise _Failed(Failure(Status.TIMEOUT, waiting=(peer,)))
-                link.changed.wait(min(left, 0.05))
+                self._check(peer)
+                link.changed.wait(TICK_SECONDS)
+
+    def _check(self, peer: int) -> None:
+        if self.group.aborted:
+            raise _Failed(Failure(Status.ABORTED))
+        if code := self.group.links[peer].dead:
+            raise _Failed(Failure(Status.DEAD, peer, code=code))
+        if time.monotonic() >= self.deadline:
+            raise _Failed(Failure(Status.TIMEOUT, waiting=(peer,)))
 
 
 class _Group:
@@ -209,6 +265,8 @@ class _Group:
             run = _Run(self, program, (source, target, 0), (sequence, what, count))
             run.deadline = time.monotonic() + timeout
             try:
+                for link in self.links.values():
+                    link.start(self.identity, sequence)
                 run.steps()
             except _Failed as failed:
                 return failed.failure
@@ -227,7 +285,8 @@ class _Group:
     def close(self) -> None:
         self.abort()
         with self._running:
-            self.links.clear()
+            for link in self.links.values():
+                link.forget(self.identity)
 
 
 def reduce(sources: Sequence[torch.Tensor], reduction: Reduction, divisor: int) -> torch.Tensor:

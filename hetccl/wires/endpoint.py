@@ -1,4 +1,8 @@
-"""This process among the processes of the job: where it listens, and its links, one a peer, made when first needed."""
+"""This process among the processes of the job: where it listens, and its links, one a peer, made when first needed.
+
+Of two processes the one with the smaller key connects, first for data, then for control; there it offers shared memory.
+The other side answers by itself, whatever its ranks are doing, so no rank waits for another's turn.
+"""
 
 import contextlib
 import errno
@@ -10,20 +14,20 @@ import struct
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hetccl.errors import AuthenticationError, ResourceError
+from hetccl.errors import AuthenticationError, CollectiveError, ResourceError
 from hetccl.runners import Link, Runner, runner
 from hetccl.topology import Rank
-from hetccl.wires import handshake
-from hetccl.wires.handshake import read_exactly
+from hetccl.wires import handshake, watch
+from hetccl.wires.handshake import CONTROL, DATA, read_exactly
 from hetccl.wires.interfaces import choose, interfaces
-from hetccl.wires.segment import Segment
-from hetccl.wires.watch import LIMIT_SECONDS, Watch
+from hetccl.wires.segment import Segment, sweep
 
-__all__ = ["Connection", "Endpoint", "Member", "endpoint", "forked"]
+__all__ = ["Connection", "Endpoint", "Member", "endpoint"]
 
 logger = logging.getLogger("hetccl")
 
@@ -33,10 +37,12 @@ HANDSHAKE_SECONDS = 5.0
 ATTEMPT_SECONDS = 3.0
 """How long one address of a peer is tried before the next."""
 
+GRACE_SECONDS = 1.0
+"""How long after a peer's end what it sent before may still arrive."""
+
 MOST_STRANGERS = 64
 """Connections that may be in their handshake at once; more are dropped, and a rank of the job tries again."""
 
-CONTROL, DATA = 0, 1
 _TCP_USER_TIMEOUT = 18
 _OFFER = struct.Struct("!H32s")
 _ANSWER = struct.Struct("!?")
@@ -45,21 +51,26 @@ _ANSWER = struct.Struct("!?")
 class Member(Protocol):
     """A communicator, as far as the endpoint has to do with it."""
 
+    @property
+    def broken(self) -> str | None:
+        """Why it is not usable any more."""
+
     def on_abort(self, text: str) -> None:
         """Another rank aborted the group."""
 
 
 @dataclass(eq=False)
 class Connection:
-    """A peer process, and what is open to it. `wire` is "shm" or "tcp"; `lost` is an errno once it is gone."""
+    """A peer process, and what is open to it. `wire` is "shm" or "tcp"; `groups` use it."""
 
     key: bytes
-    sockets: dict[int, socket.socket] = field(default_factory=dict)
-    link: Link | None = None
-    wire: str = ""
-    segment: Segment | None = None
-    lost: int = 0
-    making: threading.Lock = field(default_factory=threading.Lock)
+    wire: str
+    link: Link
+    sockets: tuple[socket.socket, ...]
+    segment: Segment | None
+    groups: set[int] = field(default_factory=set)
+    lost: bool = False
+    open: bool = True
 
 
 class Endpoint:
@@ -69,20 +80,27 @@ class Endpoint:
         self.key = secrets.token_bytes(handshake.KEY_BYTES)
         self.runner = runner
         self.shares_memory = share_memory and runner.shares_memory
+        self.inherited = False
         self._token = token
-        self._connections: dict[bytes, Connection] = {}
         self._changed = threading.Condition()
+        self._connections: dict[bytes, Connection] = {}
+        self._half: dict[bytes, socket.socket] = {}  # data connections of peers, until they offer memory by control
+        self._reaching: defaultdict[bytes, threading.Lock] = defaultdict(threading.Lock)
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # all that a forked child has to close
         self._groups: weakref.WeakValueDictionary[int, Member] = weakref.WeakValueDictionary()
         self._strangers = threading.Semaphore(MOST_STRANGERS)
+        if self.shares_memory:
+            sweep()
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
         self._listener = socket.create_server(("", 0), family=family, backlog=1024, dualstack_ipv6=dual)
+        self._sockets.add(self._listener)
         port = self._listener.getsockname()[1]
         chosen = choose(interface_rule, interfaces())
         usable = [a for each in chosen for a in each.addresses if dual or ":" not in a]
         self.addresses = tuple((address, port) for address in usable)
         logger.debug("listening on %s", ", ".join(f"{address} port {port}" for address, port in self.addresses))
-        self._watch = Watch(self._on_abort)
+        self._watch = watch.Watch(self._on_abort)
         threading.Thread(target=self._accept, name="hetccl-listen", daemon=True).start()
 
     # Groups
@@ -92,8 +110,12 @@ class Endpoint:
         self._groups[group] = member
 
     def leave(self, group: int) -> None:
-        """The group is over."""
+        """The group is over; nothing of it runs."""
         self._groups.pop(group, None)
+        with self._changed:
+            for connection in list(self._connections.values()):
+                connection.groups.discard(group)
+                self._release(connection)
 
     def tell_abort(self, peer: Rank, group: int, text: str) -> None:
         """Let a peer know that a group was aborted, if there is a connection to it."""
@@ -106,136 +128,147 @@ class Endpoint:
 
     # Connections
 
-    def connection(self, peer: Rank, deadline: float) -> Connection:
-        """The connection to a peer, made if there is none yet: of two processes the one with the smaller key connects.
+    def connection(self, peer: Rank, group: int, deadline: float) -> Connection:
+        """The connection to a peer, made if there is none yet, for the use of a group.
 
         Raises ResourceError where the peer cannot be reached until `deadline` (time.monotonic), AuthenticationError
-        where it has another token.
+        where it has another token, CollectiveError where the group is aborted meanwhile.
         """
         key = bytes.fromhex(peer.key)
-        connection = self._connection(key)
-        with connection.making:
-            if connection.link is None:
-                if self.key < key:
-                    self._reach(connection, peer, deadline)
-                else:
-                    self._await(connection, peer, deadline)
-                self._open(connection, peer, deadline)
-        return connection
-
-    def _connection(self, key: bytes) -> Connection:
+        if self.key < key:
+            with self._reaching[key]:
+                if key not in self._connections:
+                    self._reach(peer, group, deadline)
         with self._changed:
-            return self._connections.setdefault(key, Connection(key))
-
-    def _reach(self, connection: Connection, peer: Rank, deadline: float) -> None:
-        for index in (CONTROL, DATA):
-            if index not in connection.sockets:
-                self._take(connection, index, self._connect(peer, index, deadline))
-
-    def _connect(self, peer: Rank, index: int, deadline: float) -> socket.socket:
-        """Try the peer's addresses, again and again, until one of them is answered by the peer itself."""
-        failures: dict[str, str] = {}
-        while True:
-            for address, port in peer.addresses:
+            while (connection := self._connections.get(key)) is None:
+                self._check(group)
                 left = deadline - time.monotonic()
-                if left <= 0:
-                    tried = "; ".join(f"{name}: {failure}" for name, failure in failures.items()) or "out of time"
-                    raise ResourceError(
-                        f"{_who(peer)} cannot be reached from host {socket.gethostname()} ({tried}). If these are "
-                        "addresses of the wrong network, name the right interface in NCCL_SOCKET_IFNAME"
-                    )
-                try:
-                    made = socket.create_connection((address, port), timeout=min(ATTEMPT_SECONDS, left))
-                except OSError as error:
-                    failures[f"{address} port {port}"] = error.strerror or str(error)
-                    continue
-                try:
-                    made.settimeout(min(HANDSHAKE_SECONDS, left))
-                    handshake.connect(made, self._token, self.key, bytes.fromhex(peer.key), index)
-                except (OSError, struct.error) as error:
-                    made.close()
-                    failures[f"{address} port {port}"] = str(error)
-                    continue
-                except (AuthenticationError, ResourceError) as error:
-                    made.close()
-                    raise type(error)(f"{_who(peer)}: {error}") from None
-                logger.debug("connected to %s at %s port %d", _who(peer), address, port)
-                _tune(made, index)
-                return made
-            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
-
-    def _take(self, connection: Connection, index: int, made: socket.socket) -> None:
-        """A connection that is authenticated. Heartbeats begin with it, also where this side needs no link yet."""
-        with self._changed:
-            connection.sockets[index] = made
-            self._changed.notify_all()
-        if index == CONTROL:
-            self._watch.add(connection.key, made, lambda code: self._lose(connection, code))
-
-    def _await(self, connection: Connection, peer: Rank, deadline: float) -> None:
-        with self._changed:
-            while len(connection.sockets) < 2:
-                left = deadline - time.monotonic()
-                if connection.lost:
-                    raise ResourceError(f"{_who(peer)} was lost: {os.strerror(connection.lost)}")
                 if left <= 0:
                     listening = ", ".join(f"{address} port {port}" for address, port in self.addresses)
                     raise ResourceError(
                         f"{_who(peer)} has not connected to host {socket.gethostname()} ({listening}): it is busy "
                         "elsewhere, or cannot reach these addresses; NCCL_SOCKET_IFNAME chooses others"
                     )
-                self._changed.wait(left)
+                self._changed.wait(min(left, 0.5))
+            self._check(group)
+            connection.groups.add(group)
+        return connection
 
-    def _open(self, connection: Connection, peer: Rank, deadline: float) -> None:
-        data = connection.sockets[DATA]
-        data.settimeout(max(0.001, deadline - time.monotonic()))
-        try:
-            segment = self._segment(data, peer, leads=self.key < connection.key)
-        except OSError as error:
-            raise ResourceError(f"{_who(peer)} was lost while the wire to it was made: {error}") from None
-        if segment is not None:
-            ring = self.runner.ring_bytes()
-            first, second = segment.address, segment.address + ring
-            tx, rx = (first, second) if self.key < connection.key else (second, first)
-            connection.segment, connection.wire = segment, "shm"
-            connection.link = self.runner.shm(tx, rx)
-        else:
-            connection.wire = "tcp"
-            connection.link = self.runner.tcp([data])
-        if connection.lost:
-            connection.link.kill(connection.lost)
+    def _check(self, group: int) -> None:
+        member = self._groups.get(group)
+        if member is None:
+            raise CollectiveError("the group was closed")
+        if member.broken is not None:
+            raise CollectiveError(member.broken)
 
-    def _segment(self, data: socket.socket, peer: Rank, *, leads: bool) -> Segment | None:
-        """Memory shared with the peer, or None where there is none: only trying tells."""
-        if not (self.shares_memory and peer.shares_memory):
-            return None
-        size = 2 * self.runner.ring_bytes()
-        if not leads:
-            length, cookie = _OFFER.unpack(read_exactly(data, _OFFER.size))
-            segment = Segment.attach(read_exactly(data, length).decode(), cookie, size) if length else None
-            data.sendall(_ANSWER.pack(segment is not None))
-            return segment
+    def _reach(self, peer: Rank, group: int, deadline: float) -> None:
+        """Try the peer's addresses, again and again, until one of them is answered by the peer itself."""
+        failures: dict[str, str] = {}
+        refused = time.monotonic()  # since when every address was: nobody listens there, and the peer did
+        while True:
+            for address, port in peer.addresses:
+                self._check(group)
+                left = deadline - time.monotonic()
+                gone = time.monotonic() - refused > watch.LIMIT_SECONDS
+                if left <= 0 or gone:
+                    tried = "; ".join(f"{name}: {failure}" for name, failure in failures.items()) or "out of time"
+                    raise ResourceError(
+                        f"{_who(peer)} {'is gone' if gone else 'cannot be reached'} from host {socket.gethostname()} "
+                        f"({tried}). If these are addresses of the wrong network, name the right interface in "
+                        "NCCL_SOCKET_IFNAME"
+                    )
+                try:
+                    self._attempt(peer, address, port, deadline)
+                except (OSError, struct.error) as error:
+                    failures[f"{address} port {port}"] = (
+                        error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                    )
+                    if not isinstance(error, ConnectionRefusedError):
+                        refused = time.monotonic()
+                except (AuthenticationError, ResourceError) as error:
+                    raise type(error)(f"{_who(peer)}: {error}") from None
+                else:
+                    logger.debug("connected to %s at %s port %d", _who(peer), address, port)
+                    return
+            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
+
+    def _attempt(self, peer: Rank, address: str, port: int, deadline: float) -> None:
+        """Both connections, and the wire over them, or nothing."""
+        with contextlib.ExitStack() as undo:
+            data, control = (undo.enter_context(self._dial(peer, address, port, i, deadline)) for i in (DATA, CONTROL))
+            patience = min(deadline, time.monotonic() + watch.LIMIT_SECONDS)
+            segment = self._offer(control, peer, patience)
+            undo.pop_all()
+        self._open(bytes.fromhex(peer.key), control, data, segment, leads=True)
+
+    def _dial(self, peer: Rank, address: str, port: int, index: int, deadline: float) -> socket.socket:
+        left = max(0.001, deadline - time.monotonic())
+        made = socket.create_connection((address, port), timeout=min(ATTEMPT_SECONDS, left))
+        self._sockets.add(made)
         try:
-            segment = Segment.create(size)
-        except ResourceError as error:
-            logger.warning("tcp instead of shared memory to %s: %s", _who(peer), error)
-            data.sendall(_OFFER.pack(0, bytes(32)))
-            read_exactly(data, _ANSWER.size)
-            return None
+            until = min(deadline, time.monotonic() + HANDSHAKE_SECONDS)
+            handshake.connect(made, self._token, self.key, bytes.fromhex(peer.key), index, until)
+            _tune(made, index)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _offer(self, control: socket.socket, peer: Rank, deadline: float) -> Segment | None:
+        """Memory that the peer shares, or None where there is none: only trying tells."""
+        segment = None
+        if self.shares_memory and peer.shares_memory:
+            try:
+                segment = Segment.create(2 * self.runner.ring_bytes())
+            except ResourceError as error:
+                logger.warning("tcp instead of shared memory to %s: %s", _who(peer), error)
         try:
-            name = segment.path.name.encode()
-            data.sendall(_OFFER.pack(len(name), segment.cookie) + name)
-            (attached,) = _ANSWER.unpack(read_exactly(data, _ANSWER.size))
+            name = segment.path.name.encode() if segment else b""
+            control.sendall(_OFFER.pack(len(name), segment.cookie if segment else b"") + name)
+            (attached,) = _ANSWER.unpack(read_exactly(control, _ANSWER.size, deadline))
         finally:
-            segment.unlink()
+            if segment:
+                segment.unlink()
         return segment if attached else None
+
+    def _open(
+        self, key: bytes, control: socket.socket, data: socket.socket, segment: Segment | None, *, leads: bool
+    ) -> None:
+        if segment is None:
+            link, wire = self.runner.tcp([data]), "tcp"
+        else:
+            rings = segment.address, segment.address + self.runner.ring_bytes()
+            link, wire = self.runner.shm(*(rings if leads else reversed(rings))), "shm"
+        connection = Connection(key, wire, link, (control, data), segment)
+        with self._changed:
+            self._connections[key] = connection
+            self._changed.notify_all()
+        self._watch.add(key, control, lambda code: self._lose(connection, code))
 
     def _lose(self, connection: Connection, code: int) -> None:
         with self._changed:
-            connection.lost = code
-            self._changed.notify_all()
-        if connection.link is not None:
-            connection.link.kill(code)
+            connection.lost = True
+            self._release(connection)
+        if connection.wire == "tcp" and code == errno.ECONNRESET:
+            late = threading.Timer(GRACE_SECONDS, self._kill, (connection, code))
+            late.daemon = True
+            late.start()
+        else:
+            self._kill(connection, code)
+
+    def _kill(self, connection: Connection, code: int) -> None:
+        with self._changed:
+            if connection.open:
+                connection.link.kill(code)
+
+    def _release(self, connection: Connection) -> None:
+        """Close what leads to a peer that is gone, once no group uses it."""
+        if connection.open and connection.lost and not connection.groups:
+            connection.open = False
+            del self._connections[connection.key]
+            connection.link.close()
+            for each in connection.sockets:
+                each.close()
 
     # Listening
 
@@ -243,52 +276,91 @@ class Endpoint:
         while True:
             try:
                 stranger, _ = self._listener.accept()
-            except OSError as error:
-                if error.errno == errno.EBADF:
-                    return  # a forked child closed it
+            except OSError:
                 time.sleep(0.01)  # out of descriptors: later there may be some
                 continue
-            if self._strangers.acquire(blocking=False):
+            self._sockets.add(stranger)
+            if not self._strangers.acquire(blocking=False):
+                stranger.close()
+                continue
+            try:
                 threading.Thread(target=self._greet, args=(stranger,), name="hetccl-greet", daemon=True).start()
-            else:
+            except RuntimeError:  # out of threads
+                self._strangers.release()
                 stranger.close()
 
     def _greet(self, stranger: socket.socket) -> None:
         try:
-            stranger.settimeout(HANDSHAKE_SECONDS)
-            drop = threading.Timer(HANDSHAKE_SECONDS, _hang_up, (stranger,))
-            drop.daemon = True
-            drop.start()
             try:
-                hello = handshake.accept(stranger, self._token, self.key)
+                until = time.monotonic() + HANDSHAKE_SECONDS
+                hello = handshake.accept(stranger, self._token, self.key, until)
+                _tune(stranger, hello.index)
             finally:
-                drop.cancel()
-            _tune(stranger, hello.index)
+                self._strangers.release()
+            if hello.index == DATA:
+                self._keep(hello.key, stranger)
+            else:
+                self._answer(hello.key, stranger)
         except (OSError, struct.error, AuthenticationError) as error:
             logger.debug("a connection was refused: %s", error)
             stranger.close()
-            return
+
+    def _keep(self, key: bytes, data: socket.socket) -> None:
+        """A peer's connection for data, until its control connection comes, or the peer tries anew."""
+        with self._changed:
+            older, self._half[key] = self._half.get(key), data
+            self._changed.notify_all()
+        if older is not None:
+            older.close()
+        try:
+            handshake.welcome(data)
+            with self._changed:
+                self._changed.wait_for(lambda: self._half.get(key) is not data, HANDSHAKE_SECONDS)
         finally:
-            self._strangers.release()
-        self._take(self._connection(hello.key), hello.index, stranger)
+            with self._changed:
+                unused = self._half.get(key) is data
+                if unused:
+                    del self._half[key]
+            if unused:
+                data.close()
+
+    def _answer(self, key: bytes, control: socket.socket) -> None:
+        """A peer's control connection: take the memory that it offers, and open what it has connected."""
+        handshake.welcome(control)
+        until = time.monotonic() + HANDSHAKE_SECONDS
+        length, cookie = _OFFER.unpack(read_exactly(control, _OFFER.size, until))
+        name = read_exactly(control, length, until).decode(errors="replace")
+        segment = None
+        if name and self.shares_memory:
+            segment = Segment.attach(name, cookie, 2 * self.runner.ring_bytes())
+        with self._changed:
+            data = self._half.pop(key, None)
+            self._changed.notify_all()
+            known = key in self._connections
+        if data is None:
+            raise ConnectionError("a control connection without one for data")
+        try:
+            if known:
+                raise ConnectionError("a second connection of a peer")
+            control.sendall(_ANSWER.pack(segment is not None))
+        except OSError:
+            data.close()
+            raise
+        self._open(key, control, data, segment, leads=False)
 
     def forget(self) -> None:
         """In a forked child: close what it inherited, so that the parent's death is seen by its peers."""
-        for each in (self._listener, *(s for c in self._connections.values() for s in c.sockets.values())):
+        self.inherited = True
+        for each in self._sockets:
             with contextlib.suppress(OSError):
                 os.close(each.detach())
-
-
-def _hang_up(stranger: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is gone already
-        stranger.shutdown(socket.SHUT_RDWR)
 
 
 def _tune(connection: socket.socket, index: int) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # Of the control connection alone: data may wait for long, for a rank that is busy and does not read.
     if index == CONTROL:
-        connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(LIMIT_SECONDS * 1000))
+        connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(watch.LIMIT_SECONDS * 1000))
 
 
 def _who(peer: Rank) -> str:
@@ -297,22 +369,6 @@ def _who(peer: Rank) -> str:
 
 _endpoint: Endpoint | None = None
 _lock = threading.Lock()
-_inherited = False
-
-
-def forked() -> bool:
-    """Whether this process is a forked child of one that had an endpoint: it has no wires."""
-    return _inherited
-
-
-def _in_child() -> None:
-    global _inherited  # noqa: PLW0603 - wires belong to the process
-    if _endpoint is not None:
-        _inherited = True
-        _endpoint.forget()
-
-
-os.register_at_fork(after_in_child=_in_child)
 
 
 def endpoint(token: bytes, interface_rule: str, make: Callable[[], Runner] = runner, *, share_memory: bool) -> Endpoint:
@@ -322,3 +378,13 @@ def endpoint(token: bytes, interface_rule: str, make: Callable[[], Runner] = run
         if _endpoint is None:
             _endpoint = Endpoint(token, interface_rule, runner=make(), share_memory=share_memory)
         return _endpoint
+
+
+def _in_child() -> None:
+    global _endpoint, _lock
+    if _endpoint is not None:
+        _endpoint.forget()
+    _endpoint, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -5,13 +5,16 @@ import errno
 import mmap
 import os
 import secrets
+import time
 from pathlib import Path
 
 from hetccl.errors import ResourceError
 
-__all__ = ["Segment"]
+__all__ = ["Segment", "sweep"]
 
 FOLDER = Path("/dev/shm")  # noqa: S108 - names in it cannot be guessed, and are never followed
+_PREFIX = "hetccl-"
+_STALE_SECONDS = 60
 _COOKIE = 32
 _PAGE = mmap.PAGESIZE
 
@@ -22,12 +25,13 @@ class Segment:
     def __init__(self, path: Path, cookie: bytes, memory: mmap.mmap) -> None:
         self.path, self.cookie = path, cookie
         self._memory = memory
+        memory.madvise(mmap.MADV_DONTFORK)  # a child that outlives its parent must not hold it
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + _PAGE
 
     @classmethod
     def create(cls, size: int) -> "Segment":
         """A new one, with a name that nobody can guess. Raises ResourceError where there is no room for it."""
-        path = FOLDER / f"hetccl-{secrets.token_hex(16)}"
+        path = FOLDER / f"{_PREFIX}{secrets.token_hex(16)}"
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -72,3 +76,13 @@ class Segment:
     def unlink(self) -> None:
         """Take the name away: both sides have attached, or never will. The memory lives as long as either side."""
         self.path.unlink(missing_ok=True)
+
+
+def sweep() -> None:
+    """Remove what processes left that were killed between making a segment and taking its name away, seconds later."""
+    for path in FOLDER.glob(f"{_PREFIX}*"):
+        try:
+            if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                path.unlink()
+        except OSError:  # somebody else's, or gone already
+            continue

@@ -5,6 +5,7 @@ that computes for long is alive: the thread here needs but a moment of it.
 """
 
 import errno
+import logging
 import selectors
 import socket
 import struct
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 __all__ = ["HEARTBEAT_SECONDS", "LIMIT_SECONDS", "Watch"]
+
+logger = logging.getLogger("hetccl")
 
 HEARTBEAT_SECONDS = 1.0
 LIMIT_SECONDS = 10.0
@@ -26,11 +29,22 @@ _LONGEST = 1 << 16
 
 @dataclass(eq=False)
 class _Peer:
+    key: bytes
     connection: socket.socket
     lost: Callable[[int], None]
     heard: float
     received: bytearray = field(default_factory=bytearray)
+    unsent: bytearray = field(default_factory=bytearray)
     sending: threading.Lock = field(default_factory=threading.Lock)
+
+    def send(self, frame: bytes) -> None:
+        """As much as goes without waiting; the rest with the next beat. A broken connection is noticed by reading."""
+        with self.sending:
+            self.unsent += frame
+            try:
+                del self.unsent[: self.connection.send(self.unsent)]
+            except OSError:
+                return
 
 
 class Watch:
@@ -46,64 +60,62 @@ class Watch:
     def add(self, key: bytes, connection: socket.socket, lost: Callable[[int], None]) -> None:
         """Watch a peer; `lost(errno)` is called once when it is gone."""
         connection.setblocking(False)
-        peer = _Peer(connection, lost, time.monotonic())
+        peer = _Peer(key, connection, lost, time.monotonic())
         with self._lock:
             self._peers[key] = peer
-            self._selector.register(connection, selectors.EVENT_READ, key)
+            self._selector.register(connection, selectors.EVENT_READ, peer)
 
     def tell_abort(self, key: bytes, group: int, text: str) -> None:
         """Let a peer know that a group was aborted. One that cannot be told is lost anyway."""
         peer = self._peers.get(key)
         if peer is not None:
             body = text.encode()[:_LONGEST]
-            self._send(peer, _FRAME.pack(_ABORT, group, len(body)) + body)
-
-    def _send(self, peer: _Peer, frame: bytes) -> None:
-        with peer.sending:
-            deadline = time.monotonic() + 1.0
-            while frame and time.monotonic() < deadline:
-                try:
-                    frame = frame[peer.connection.send(frame) :]
-                except BlockingIOError:
-                    time.sleep(0.001)  # its buffer is full: it has not read for long
-                except OSError:
-                    return  # the reading side notices, and reports it
+            peer.send(_FRAME.pack(_ABORT, group, len(body)) + body)
 
     def _run(self) -> None:
-        next_beat = time.monotonic()
+        turn = next_beat = time.monotonic()
         while True:
             for selected, _ in self._selector.select(max(0.0, next_beat - time.monotonic())):
-                self._read(selected.data)
+                self._safely(self._read, selected.data)
             now = time.monotonic()
-            if now < next_beat:
+            # Where this very thread was stopped for long, peers are not to blame: what they sent is read first.
+            late, turn = now - turn > LIMIT_SECONDS / 2, now
+            if now < next_beat or late:
                 continue
-            next_beat = now + HEARTBEAT_SECONDS
+            next_beat = now + min(HEARTBEAT_SECONDS, LIMIT_SECONDS / 4)
             with self._lock:
-                peers = list(self._peers.items())
-            for key, peer in peers:
+                peers = list(self._peers.values())
+            for peer in peers:
                 if now - peer.heard > LIMIT_SECONDS:
-                    self._lose(key, errno.ETIMEDOUT)
+                    self._safely(self._lose, peer, errno.ETIMEDOUT)
                 else:
-                    self._send(peer, _FRAME.pack(_BEAT, 0, 0))
+                    peer.send(_FRAME.pack(_BEAT, 0, 0))
 
-    def _read(self, key: bytes) -> None:
-        peer = self._peers.get(key)
-        if peer is None:
-            return
+    def _safely(self, work: Callable[..., None], peer: _Peer, *arguments: int) -> None:
+        """What goes wrong with one peer is no reason to stop watching the others."""
+        try:
+            work(peer, *arguments)
+        except Exception:
+            logger.exception("the connection to a peer failed")
+
+    def _read(self, peer: _Peer) -> None:
         try:
             data = peer.connection.recv(_LONGEST)
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(key, error.errno or errno.ECONNRESET)
+            self._lose(peer, error.errno or errno.ECONNRESET)
             return
         if not data:
-            self._lose(key, errno.ECONNRESET)
+            self._lose(peer, errno.ECONNRESET)
             return
         peer.heard = time.monotonic()
         peer.received += data
         while len(peer.received) >= _FRAME.size:
             kind, group, size = _FRAME.unpack_from(peer.received)
+            if size > _LONGEST:
+                self._lose(peer, errno.EPROTO)
+                return
             if len(peer.received) < _FRAME.size + size:
                 return
             text = bytes(peer.received[_FRAME.size : _FRAME.size + size]).decode(errors="replace")
@@ -111,8 +123,8 @@ class Watch:
             if kind == _ABORT:
                 self._aborted(group, text)
 
-    def _lose(self, key: bytes, code: int) -> None:
+    def _lose(self, peer: _Peer, code: int) -> None:
         with self._lock:
-            peer = self._peers.pop(key)
+            del self._peers[peer.key]
             self._selector.unregister(peer.connection)
         peer.lost(code)

@@ -1,11 +1,10 @@
 """Ranks as real processes: a scenario is a function that each of them runs."""
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,20 @@ from typing import Any
 
 __all__ = ["Ranks", "results"]
 
-ROOT = Path(__file__).parents[3]
+SCENARIOS = "tests.integration.hetccl.scenarios"
+
+# Ranks are forked off a process that has nothing but imports torch and hetccl, which takes longer than most tests.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["pytest", SCENARIOS])
+
+
+def _run(scenario: str, rank: int, size: int, arguments: dict[str, Any], file: Path) -> None:
+    from tests.integration.hetccl import scenarios
+
+    os.setsid()
+    scenarios.run(scenario, rank, size, arguments, file)
 
 
 class Ranks:
@@ -37,19 +49,19 @@ class Ranks:
         self.processes = []
         for rank in range(size if start is None else start):
             own = {**arguments, **(each[rank] if each else {})}
-            task = pickle.dumps((scenario, rank, size, own)).hex()
-            command = [sys.executable, "-m", "tests.integration.hetccl.scenarios", task, str(self.files[rank])]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-            self.processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True))
+            process = CONTEXT.Process(target=_run, args=(scenario, rank, size, own, self.files[rank]), daemon=True)
+            process.start()
+            self.processes.append(process)
 
     def __enter__(self) -> "Ranks":
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # it had no time to lead a group of its own
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.kill()
+            process.join()
         self._folder.cleanup()
 
     def ready(self, rank: int, deadline: float = 30) -> None:
@@ -58,14 +70,15 @@ class Ranks:
         end = time.monotonic() + deadline
         while not mark.exists():
             assert time.monotonic() < end, f"rank {rank} did not get so far"
-            assert self.processes[rank].poll() is None, f"rank {rank} ended with {self.processes[rank].returncode}"
+            ended = self.processes[rank].exitcode
+            assert ended is None, f"rank {rank} ended with {ended}"
             time.sleep(0.01)
 
     def result(self, rank: int, deadline: float = 60) -> Any:
         """What a rank returned; an exception that it raised comes as the exception."""
         end = time.monotonic() + deadline
         while not self.files[rank].exists():
-            ended = self.processes[rank].poll()
+            ended = self.processes[rank].exitcode
             assert ended is None or self.files[rank].exists(), f"rank {rank} ended with {ended} and no result"
             assert time.monotonic() < end, f"rank {rank} has no result after {deadline} s"
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What ranks do in the tests. `python -m tests.integration.hetccl.scenarios TASK FILE` runs one of them."""
+"""What ranks do in the tests, each in a process of its own."""
 
 import os
 import pickle
@@ -205,7 +205,7 @@ def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
 
 def busy(rank: int, size: int, **how: Any) -> None:
     """Rank 1 reads nothing for three times as long as the limit, which here is one second; then all is well."""
-    endpoint.LIMIT_SECONDS = 1.0
+    watch.LIMIT_SECONDS = 1.0
     group = join(rank, size, **how)
     group.barrier()
     if rank == 1:
@@ -344,10 +344,10 @@ def closes(rank: int, size: int, **how: Any) -> str:
     return raised[0]
 
 
-def main() -> None:
-    global FILE  # noqa: PLW0603 - a scenario's own process
-    scenario, rank, size, arguments = pickle.loads(bytes.fromhex(sys.argv[1]))
-    FILE = Path(sys.argv[2])
+def run(scenario: str, rank: int, size: int, arguments: dict[str, Any], file: Path) -> None:
+    """What a rank's process does: leave what the scenario returned or raised in a file."""
+    global FILE  # noqa: PLW0603 - a process runs one scenario
+    FILE = file
     try:
         result: Any = globals()[scenario](rank, size, **arguments)
     except Exception as error:
@@ -358,7 +358,3 @@ def main() -> None:
     if isinstance(result, Exception):
         print(f"rank {rank}: {result!r}", file=sys.stderr)
     time.sleep(1000)  # until the test ends it: the others may still need this process, or its store
-
-
-if __name__ == "__main__":
-    main()
