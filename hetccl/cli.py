@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hetccl
-from hetccl.bench.formulas import BUS
+from hetccl.bench.formulas import BUS, DTYPES
 from hetccl.bench.run import PEERS, Task, parse_islands, parse_sizes
 from hetccl.bench.run import run as measure
 from hetccl.inject.tree import write_tree
@@ -65,7 +65,7 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     bench.add_argument(
         "--wire", choices=["auto", "shm", "tcp"], default="auto", help="auto: shared memory where it works"
     )
-    bench.add_argument("--dtype", default="float32", help="a dtype of torch (default: float32)")
+    bench.add_argument("--dtype", choices=DTYPES, default="float32", help="of the elements (default: float32)")
     bench.add_argument(
         "--sizes", metavar="SIZES", type=parse_sizes, default="4,64K,1M,16M", help="4,64K,1M (default: 4,64K,1M,16M)"
     )

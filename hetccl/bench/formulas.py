@@ -1,8 +1,14 @@
-"""The bandwidths that nccl-tests reports, by collective. No torch here: the command line reads the names."""
+"""What can be measured, and the bandwidths that nccl-tests reports for it.
+
+No torch here: the command line reads the names.
+"""
 
 from collections.abc import Callable
 
-__all__ = ["BUS"]
+__all__ = ["BUS", "DTYPES"]
+
+DTYPES = ("bfloat16", "float16", "float32", "float64", "int8", "int32", "int64", "uint8")
+"""torch's names of the dtypes."""
 
 
 def _all(ranks: int) -> float:

@@ -1,8 +1,10 @@
 """Starts the ranks of a benchmark, gathers what rank 0 measured, prints the table and writes the JSON."""
 
+import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -40,22 +42,18 @@ class Task:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """`4,64K,1M` in bytes. Raises ValueError."""
-    sizes = []
-    for word in text.split(","):
-        number, unit = (word[:-1], word[-1].upper()) if word[-1:].upper() in "KMG" and word[-1:] else (word, "")
-        if not number.isdecimal() or int(number) < 1:
-            raise ValueError(f"{word!r} is no size: write 4, 64K, 1M or 1G")
-        sizes.append(int(number) * UNITS[unit])
-    return tuple(sizes)
+    """`4,64K,1M` in bytes. Raises argparse.ArgumentTypeError."""
+    found = [re.fullmatch(r"([1-9][0-9]*)([KMG]?)", word) for word in text.upper().split(",")]
+    if None in found:
+        raise argparse.ArgumentTypeError(f"{text!r} are no sizes: write numbers of bytes, such as 4,64K,1M,1G")
+    return tuple(int(word[1]) * UNITS[word[2]] for word in found if word)
 
 
 def parse_islands(text: str) -> tuple[int, ...]:
-    """`2+1` as the sizes of islands. Raises ValueError."""
-    sizes = tuple(int(part) for part in text.split("+"))
-    if min(sizes) < 1:
-        raise ValueError(f"{text!r} has an island without ranks")
-    return sizes
+    """`2+1` as the sizes of islands. Raises argparse.ArgumentTypeError."""
+    if not re.fullmatch(r"[1-9][0-9]*(\+[1-9][0-9]*)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} are no islands: write the number of ranks of each, such as 2+1")
+    return tuple(int(size) for size in text.split("+"))
 
 
 def run(task: Task, file: Path | None) -> None:
