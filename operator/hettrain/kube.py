@@ -36,6 +36,7 @@ RESOURCES = {
     "HetTrainingJob": (f"apis/{GROUP}/{VERSION}", "hettrainingjobs"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
     "Pod": ("api/v1", "pods"),
+    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
     "Secret": ("api/v1", "secrets"),
     "Service": ("api/v1", "services"),
 }
