@@ -143,7 +143,9 @@ class Controller:
             "lastTimestamp": now,
             "count": 1,
         }
-        log.info("%s/%s: %s: %s", metadata["namespace"], metadata["name"], event.reason.value, event.message)
+        # What follows the first line is the user's own: in this log it would look like ours.
+        line = event.message.partition("\n")[0]
+        log.info("%s/%s: %s: %s", metadata["namespace"], metadata["name"], event.reason.value, line)
         try:
             await self._kube.create(manifest)
         except (ApiError, Unreachable) as error:

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.api.job import KIND
 from hettrain.events import Event, Reason
 from hettrain.plan import CannotPlan, Context, plan
-from hettrain.plan.names import config_name, service_name, token_name
-from hettrain.policies.verdicts import Finish, Restart, Settled, Suspend, Verdict
+from hettrain.plan.names import budget_name, config_name, service_name, token_name
+from hettrain.policies.cleanup import useless
+from hettrain.policies.verdicts import Finish, Remove, Restart, Settled, Suspend, Verdict
 from hettrain.status.blocked import Trouble, trouble
 from hettrain.status.conditions import Claim
 from hettrain.status.pods import Pod
@@ -40,12 +42,17 @@ class Seen(Protocol):
 
 @dataclass
 class Step:
-    """What to do now, what to say of it, and when to look again."""
+    """What to do now, what to say of it, and when to look again.
+
+    `began`: nothing holds the attempt back any more. `ready`: all of its pods are ready or have succeeded.
+    """
 
     actions: list[Action] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     requeue_after: float | None = None
+    began: bool = False
+    ready: bool = False
 
     def look_again(self, seconds: float) -> None:
         """The earliest wish counts."""
@@ -57,10 +64,12 @@ def converge(view: View, verdict: Verdict | None, seen: Seen, now: datetime, con
     """One step towards what the verdict wants."""
     step = Step()
     match verdict:
+        case Remove():
+            step.actions.append(Delete(KIND, view.job.metadata.name, view.job.metadata.uid))
         case Settled():
-            _clean_up(view, step)
+            _delete(useless(view), step)
         case Finish(condition=condition, reason=reason, message=message):
-            _clean_up(view, step)
+            _delete(useless(view), step)
             step.claims += [(condition, "True", reason, message), ("PodsReady", "False", condition, "")]
             _withdraw(view, step, ("Blocked", "Restarting"), condition)
         case Suspend():
@@ -80,11 +89,6 @@ def converge(view: View, verdict: Verdict | None, seen: Seen, now: datetime, con
     return step
 
 
-def _clean_up(view: View, step: Step) -> None:
-    """What is left of a finished job: pods that ended stay for their logs, all else goes."""
-    _delete([*view.old, *(pod for pod in view.current.values() if not pod.ended)], step)
-
-
 def _delete(pods: Sequence[Pod], step: Step) -> None:
     step.actions += [Delete("Pod", pod.name, pod.uid) for pod in pods if pod.leaving is None]
 
@@ -99,7 +103,8 @@ def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) ->
         step.claims.append(NOT_REPORTED)
     problem: Trouble | None = None
     if service_name(view.job) not in seen.services or view.missing:
-        if _may_start(view, now, context, step):
+        step.began = _may_start(view, now, context, step)
+        if step.began:
             problem = _start(view, seen, context, step)
     elif view.holds("Restarting"):
         step.claims.append(("Restarting", "False", "Restarted", f"attempt {view.status.attempt} has all of its pods"))
@@ -108,13 +113,15 @@ def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) ->
         step.claims.append(("Blocked", "True", problem.reason, problem.message))
     else:
         _withdraw(view, step, ("Blocked",), "Started")
-    ready = sum(pool.ready + pool.succeeded for pool in view.counts())
     everyone = len(view.members)
-    if ready == everyone:
+    step.ready = not view.unready
+    if step.ready:
         step.claims.append(("PodsReady", "True", "AllPodsReady", f"all {everyone} pods are ready or have succeeded"))
         _verify_injection(view, seen, now, context, step)
     else:
-        step.claims.append(("PodsReady", "False", "PodsStarting", f"{ready} of {everyone} pods are ready"))
+        step.claims.append(
+            ("PodsReady", "False", "PodsStarting", f"{everyone - len(view.unready)} of {everyone} pods are ready")
+        )
 
 
 def _may_start(view: View, now: datetime, context: Context, step: Step) -> bool:
@@ -149,7 +156,7 @@ def _start(view: View, seen: Seen, context: Context, step: Step) -> Trouble | No
         step.actions.append(Create(wanted.service))
     if wanted.pods:
         step.actions += _forget(view, attempt - 1)
-        step.actions += [*map(Create, wanted.config_maps), CreateToken(wanted.token)]
+        step.actions += [*map(Create, (*wanted.config_maps, *wanted.budgets)), CreateToken(wanted.token)]
         step.actions += [Create(pod.manifest) for pod in wanted.pods]
         step.events += [Event(Reason.USER_SETTING, warning) for warning in wanted.warnings]
         if not view.current:
@@ -162,11 +169,16 @@ def _start(view: View, seen: Seen, context: Context, step: Step) -> Trouble | No
 
 
 def _forget(view: View, attempt: int) -> list[Action]:
-    """The token and the variables of an attempt that is over."""
+    """What the pods of an attempt that is over had in common."""
     if attempt < 0:
         return []
     maps = [config_name(view.job, attempt, pool.name) for pool in view.job.spec.pools]
-    return [Delete("Secret", token_name(view.job, attempt)), *(Delete("ConfigMap", name) for name in maps)]
+    budgets = [budget_name(view.job, attempt)] if view.job.spec.disruption_budget == "Gang" else []
+    return [
+        Delete("Secret", token_name(view.job, attempt)),
+        *(Delete("ConfigMap", name) for name in maps),
+        *(Delete("PodDisruptionBudget", name) for name in budgets),
+    ]
 
 
 def _first_trouble(view: View) -> Trouble | None:

@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hettrain.api import Condition
+from hettrain.api import Condition, FirstFailure
+from hettrain.status.failures import sentence
 
-__all__ = ["Event", "Reason", "events_of_change"]
+__all__ = ["Event", "Reason", "event_of_failure", "events_of_change"]
+
+
+MESSAGE_LIMIT = 1024
 
 
 class Reason(StrEnum):
@@ -17,9 +21,11 @@ class Reason(StrEnum):
     BLOCKED = "Blocked"
     RESTARTING = "Restarting"
     DISRUPTED = "Disrupted"
+    RESTART_REQUESTED = "RestartRequested"
     POD_STUCK = "PodStuck"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
+    POD_FAILED = "PodFailed"
     COMPLETE = "Complete"
     FAILED = "Failed"
     INJECTION_VERIFIED = "InjectionVerified"
@@ -33,6 +39,7 @@ WARNINGS = {
     Reason.RESTARTING,
     Reason.DISRUPTED,
     Reason.POD_STUCK,
+    Reason.POD_FAILED,
     Reason.FAILED,
     Reason.INJECTION_MISSING,
     Reason.USER_SETTING,
@@ -63,6 +70,13 @@ ON_CHANGE = {
     ("InjectionVerified", "True"): Reason.INJECTION_VERIFIED,
     ("InjectionVerified", "False"): Reason.INJECTION_MISSING,
 }
+
+
+def event_of_failure(first: FirstFailure) -> Event:
+    """The failure that ended an attempt, with as much of the end of its traceback as an event holds."""
+    said = sentence(first)
+    room = MESSAGE_LIMIT - len(said) - 1
+    return Event(Reason.POD_FAILED, f"{said}\n{first.traceback[-room:]}" if first.traceback.strip() else said)
 
 
 def events_of_change(before: Sequence[Condition], after: Sequence[Condition]) -> list[Event]:

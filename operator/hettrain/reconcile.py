@@ -10,17 +10,21 @@ from hettrain.api import HetTrainingJob, JobStatus
 from hettrain.api.job import MANAGER
 from hettrain.api.status import Summary
 from hettrain.converge import Step, converge
-from hettrain.events import Event, Reason, events_of_change
+from hettrain.events import Event, event_of_failure, events_of_change
 from hettrain.plan import Context, members, world_size
-from hettrain.policies import decide
+from hettrain.policies import decide, next_alarm
 from hettrain.policies.failure import pause_seconds
-from hettrain.policies.verdicts import Finish, Restart, Settled, Suspend, Verdict
+from hettrain.policies.restart import request
+from hettrain.policies.verdicts import Finish, Remove, Restart, Settled, Suspend, Verdict
 from hettrain.status.conditions import merge_conditions, state_of
 from hettrain.status.pods import observe
 from hettrain.status.times import write_time
 from hettrain.status.view import View
 
 __all__ = ["Children", "Outcome", "reconcile"]
+
+NOTHING_SEEN: dict[str, Any] = {"pools": [], "attempt_start_time": None, "ready_time": None}
+"""What a status says of an attempt that has not started."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,14 @@ def reconcile(job: HetTrainingJob, children: Children, now: datetime, context: C
         return Outcome(job.status)
     gang = members(job.spec)
     pods = [observe(pod) for pod in children.pods]
-    before = View(job, job.status, gang, pods)
+    before = View(job, job.status, gang, pods, now)
     verdict = decide(before)
     status, events = _turn(before, verdict, now)
-    view = View(job, status, gang, pods)
+    view = View(job, status, gang, pods, now)
     step = converge(view, verdict, children, now, context)
+    alarm = next_alarm(view)
+    if alarm is not None:
+        step.look_again((alarm - now).total_seconds())
     status = _report(view, step, now)
     events += [*step.events, *events_of_change(job.status.conditions, status.conditions)]
     return Outcome(status, tuple(step.actions), tuple(events), step.requeue_after)
@@ -69,29 +76,33 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
     """The status that a verdict leads to. A new attempt starts with nothing seen and nothing completed."""
     status = view.status
     match verdict:
-        case Settled():
+        case Settled() | Remove():
             return status, []
         case Suspend():
             # A number is used once: pods of a suspended attempt may still be leaving when the job resumes.
             attempt = status.attempt + 1 if view.current or view.was_whole else status.attempt
-            fresh = {"attempt": attempt, "pools": [], "start_time": None, "next_restart_time": None}
-            return status.model_copy(update=fresh), []
-        case Restart(reason=reason, message=message, counted=counted, failure=failure):
-            pause = pause_seconds(view) if counted else 0
-            update = {
+            fresh = {"attempt": attempt, "start_time": None, "next_restart_time": None}
+            return status.model_copy(update=NOTHING_SEEN | fresh), []
+        case Restart(reason=reason, message=message, counter=counter, failure=failure, event=told):
+            pause = pause_seconds(view) if counter else 0
+            update: dict[str, Any] = NOTHING_SEEN | {
                 "attempt": status.attempt + 1,
-                "pools": [],
-                "restarts": status.restarts + counted,
                 "next_restart_time": write_time(now + timedelta(seconds=pause)) if pause else None,
                 "first_failure": failure or status.first_failure,
+                "restart_request": request(view.job),
             }
-            event = Event(Reason.RESTARTING if counted else Reason.DISRUPTED, f"{reason}: {message}")
-            return status.model_copy(update=update), [event]
+            if counter is not None:
+                update[counter] = getattr(status, counter) + 1
+            events = [event_of_failure(failure)] if failure else []
+            return status.model_copy(update=update), [*events, Event(told, f"{reason}: {message}")]
         case Finish(failure=failure):
             update = {"completion_time": write_time(now), "first_failure": failure or status.first_failure}
-            return status.model_copy(update=update), []
+            return status.model_copy(update=update), [event_of_failure(failure)] if failure else []
         case None:
-            return status.model_copy(update={"start_time": status.start_time or write_time(now)}), []
+            if status.start_time is not None:
+                return status, []
+            begun = {"start_time": write_time(now), "restart_request": request(view.job)}
+            return status.model_copy(update=begun), []
 
 
 def _report(view: View, step: Step, now: datetime) -> JobStatus:
@@ -106,6 +117,8 @@ def _report(view: View, step: Step, now: datetime) -> JobStatus:
             "state": state_of(conditions),
             "observed_generation": generation,
             "pools": pools,
+            "attempt_start_time": view.status.attempt_start_time or (write_time(now) if step.began else None),
+            "ready_time": view.status.ready_time or (write_time(now) if step.ready else None),
             "world_size": world_size(view.job.spec),
             "summary": Summary(pools=sizes, ready=f"{there}/{len(view.members)}"),
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hettrain.api import HetPoolProfile, InvalidDocument, load_profile
-from hettrain.api.job import KIND
+from hettrain.api.job import KIND, RESTART_ANNOTATION
 
 __all__ = ["Store", "owner_of"]
 
@@ -33,11 +33,12 @@ class Store:
 
     def put_job(self, job: Object) -> None:
         """A job as the API server has it."""
-        slim = {
-            **job,
-            "metadata": {k: v for k, v in job["metadata"].items() if k not in ("managedFields", "annotations")},
-        }
-        uid = job["metadata"]["uid"]
+        metadata = {k: v for k, v in job["metadata"].items() if k != "managedFields"}
+        annotations = metadata.pop("annotations", {})
+        if RESTART_ANNOTATION in annotations:
+            metadata["annotations"] = {RESTART_ANNOTATION: annotations[RESTART_ANNOTATION]}
+        slim = {**job, "metadata": metadata}
+        uid = metadata["uid"]
         self.jobs[uid] = _newer(self.jobs.get(uid), slim)
 
     def put_child(self, kind: str, child: Object) -> str | None:

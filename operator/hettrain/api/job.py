@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from hettrain.api.base import Model, OpenModel, Rule
+from hettrain.api.policies import FailurePolicy, SuccessPolicy
 from hettrain.api.pool import LABEL, NAME_BUDGET, EnvVar, Pool
 from hettrain.api.status import JobStatus
 
@@ -16,9 +17,8 @@ __all__ = [
     "MANAGER",
     "PLURAL",
     "REPORT_PORT",
+    "RESTART_ANNOTATION",
     "VERSION",
-    "Backoff",
-    "FailurePolicy",
     "HetTrainingJob",
     "Hetccl",
     "JobSpec",
@@ -35,6 +35,13 @@ REPORT_PORT = 29600
 """Where rank 0 answers GET /v1/report in a pod."""
 
 
+RESTART_ANNOTATION = f"{GROUP}/restart"
+"""Whenever its value changes, the gang starts over."""
+
+MAX_SECONDS = 10 * 365 * 24 * 3600
+"""The longest time that a field may ask for: anything above it is a mistake."""
+
+
 class Metadata(OpenModel):
     """ObjectMeta, as far as we look into it."""
 
@@ -43,6 +50,7 @@ class Metadata(OpenModel):
     uid: str = ""
     generation: int = 0
     labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
     deletion_timestamp: str | None = None
 
 
@@ -93,35 +101,6 @@ class Rendezvous(Model):
     )
 
 
-class Backoff(Model):
-    """Pause before a restart; doubles with each counted restart."""
-
-    rules: ClassVar = (
-        Rule(
-            "self.initialSeconds <= self.maxSeconds",
-            "initialSeconds is above maxSeconds: lower backoff.initialSeconds or raise backoff.maxSeconds",
-            lambda self: self.initial_seconds <= self.max_seconds,
-            "initialSeconds",
-        ),
-    )
-
-    initial_seconds: int = Field(1, ge=0, le=3600, description="Pause before the first restart, in seconds.")
-    max_seconds: int = Field(300, ge=0, le=86400, description="The longest pause, in seconds.")
-
-
-class FailurePolicy(Model):
-    """What happens when a pod fails."""
-
-    max_restarts: int = Field(
-        0,
-        ge=0,
-        le=10000,
-        description="How often the gang may restart before the job fails. Disruptions (eviction, preemption, a node "
-        "that shuts down) restart it too and are not counted.",
-    )
-    backoff: Backoff = Field(default_factory=Backoff, description="Pause before a restart.")
-
-
 def _unchanged(field: str, message: str) -> Rule:
     return Rule(
         f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
@@ -139,12 +118,27 @@ class JobSpec(Model):
         Rule("self.pools == oldSelf.pools", f"pools cannot be changed: {_ANEW}"),
         _unchanged("hetccl", _ANEW),
         _unchanged("rendezvous", _ANEW),
+        _unchanged("successPolicy", _ANEW),
+        _unchanged("disruptionBudget", _ANEW),
         _unchanged("managedBy", "the controller that manages a job is chosen when it is created"),
         Rule(
             "self.pools.all(p, self.pools.exists_one(q, q.name == p.name))",
             "pools have the same name: give each pool a name of its own",
             lambda self: len({pool.name for pool in self.pools}) == len(self.pools),
             "pools",
+        ),
+        Rule(
+            "!has(self.failurePolicy.rules) || self.failurePolicy.rules.all(r, !has(r.pools) || "
+            "r.pools.all(n, self.pools.exists(p, p.name == n)))",
+            "failurePolicy.rules names a pool that the job does not have: name one of spec.pools",
+            lambda self: {name for rule in self.failure_policy.failure_rules for name in rule.pools} <= _names(self),
+            "failurePolicy.rules",
+        ),
+        Rule(
+            "!has(self.successPolicy.pools) || self.successPolicy.pools.all(n, self.pools.exists(p, p.name == n))",
+            "successPolicy.pools names a pool that the job does not have: name one of spec.pools",
+            lambda self: {*self.success_policy.pools} <= _names(self),
+            "successPolicy.pools",
         ),
     )
 
@@ -157,7 +151,36 @@ class JobSpec(Model):
     hetccl: Hetccl = Field(default_factory=Hetccl, description="hetccl in the pods.")
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="Where the ranks meet.")
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy, description="What happens when a pod fails.")
+    success_policy: SuccessPolicy = Field(default_factory=SuccessPolicy, description="When the job has succeeded.")
     suspend: bool = Field(False, description="true: the pods are deleted; false again: the job starts over.")
+    active_deadline_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SECONDS,
+        description="The job fails when it is not done so long after it started; suspended, it has not started.",
+    )
+    startup_deadline_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SECONDS,
+        description="An attempt has failed when not all of its pods are ready so long after it started.",
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        None,
+        ge=0,
+        le=MAX_SECONDS,
+        description="The job is deleted, with all that is left of it, so long after it ended. If not set: never.",
+    )
+    clean_pod_policy: Literal["Running", "All", "None"] = Field(
+        "Running",
+        description="Which pods are deleted when the job ends. Running: those that have not finished; the others stay "
+        "for their logs. None: those that run go on, and keep their GPUs.",
+    )
+    disruption_budget: Literal["Off", "Gang"] = Field(
+        "Off",
+        description="Gang: a PodDisruptionBudget keeps evictions (drains) off all pods of an attempt while they are "
+        "ready; the drain waits until the job is over or suspended.",
+    )
     managed_by: str | None = Field(
         None,
         min_length=1,
@@ -190,6 +213,10 @@ class HetTrainingJob(Model):
     metadata: Metadata
     spec: JobSpec = Field(description="The job that the user asks for.")
     status: JobStatus = Field(default_factory=JobStatus, description="What the operator sees; written by it.")
+
+
+def _names(spec: JobSpec) -> set[str]:
+    return {pool.name for pool in spec.pools}
 
 
 def _is_label(name: str) -> bool:

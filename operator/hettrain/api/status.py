@@ -44,7 +44,9 @@ class FirstFailure(StatusModel):
     rank: int = Field(description="Rank of the pod's first process.")
     node: str = Field("", max_length=253)
     exit_code: int | None = None
-    reason: str = Field("", max_length=256, description="What the kubelet says: Error, OOMKilled, ...")
+    reason: str = Field(
+        "", max_length=256, description="What the kubelet says (Error, OOMKilled, ...), or StartupDeadlineExceeded."
+    )
     traceback: str = Field("", max_length=4096, description="The end of what the trainer wrote.")
 
 
@@ -71,6 +73,10 @@ class JobStatus(StatusModel):
     observed_generation: int = Field(0, description="The generation of the spec that this status is about.")
     attempt: int = Field(0, description="The current gang: part of its pods' names, counted from 0.")
     restarts: int = Field(0, description="Restarts that count against failurePolicy.maxRestarts.")
+    ignored_restarts: int = Field(0, description="Restarts by the action RestartIgnoreLimit, which count nowhere else.")
+    restart_request: str | None = Field(
+        None, max_length=256, description="The value of the annotation hetccl.io/restart that was last obeyed."
+    )
     next_restart_time: str | None = Field(
         None, json_schema_extra={"format": "date-time"}, description="The current attempt starts no earlier."
     )
@@ -82,6 +88,12 @@ class JobStatus(StatusModel):
     world_size: int = Field(0, description="Processes over all pools.")
     start_time: str | None = Field(
         None, json_schema_extra={"format": "date-time"}, description="When the job was first seen, or resumed."
+    )
+    attempt_start_time: str | None = Field(
+        None, json_schema_extra={"format": "date-time"}, description="When the current attempt could start."
+    )
+    ready_time: str | None = Field(
+        None, json_schema_extra={"format": "date-time"}, description="When all pods of the current attempt were ready."
     )
     completion_time: str | None = Field(None, json_schema_extra={"format": "date-time"})
     first_failure: FirstFailure | None = Field(None, description="The failure that ended the last failed attempt.")

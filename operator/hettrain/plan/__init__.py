@@ -5,7 +5,7 @@ from typing import Any
 
 from hettrain.api import HetTrainingJob
 from hettrain.plan.context import Context
-from hettrain.plan.objects import config_map, service, token_secret
+from hettrain.plan.objects import config_map, disruption_budget, service, token_secret
 from hettrain.plan.pods import PlannedPod, plan_pod
 from hettrain.plan.profiles import CannotPlan, settings
 from hettrain.plan.ranks import Member, members, processes_per_pod, world_size
@@ -30,6 +30,7 @@ class Plan:
     service: dict[str, Any]
     token: dict[str, Any]
     config_maps: tuple[dict[str, Any], ...]
+    budgets: tuple[dict[str, Any], ...]
     pods: tuple[PlannedPod, ...]
 
     @property
@@ -45,5 +46,6 @@ def plan(job: HetTrainingJob, attempt: int, wanted: list[Member], context: Conte
         service=service(job),
         token=token_secret(job, attempt),
         config_maps=tuple(config_map(job, attempt, name, found.nccl) for name, found in resolved.items() if found.nccl),
+        budgets=(disruption_budget(job, attempt),) if job.spec.disruption_budget == "Gang" else (),
         pods=tuple(plan_pod(job, member, attempt, resolved[member.pool.name], context) for member in wanted),
     )

@@ -8,6 +8,7 @@ __all__ = [
     "INDEX_LABEL",
     "JOB_LABEL",
     "POOL_LABEL",
+    "budget_name",
     "config_name",
     "job_labels",
     "pod_name",
@@ -40,6 +41,11 @@ def pod_name(job: HetTrainingJob, attempt: int, pool: str, index: int) -> str:
 def token_name(job: HetTrainingJob, attempt: int) -> str:
     """The Secret with an attempt's token."""
     return f"{job.metadata.name}-{attempt}-token"
+
+
+def budget_name(job: HetTrainingJob, attempt: int) -> str:
+    """The PodDisruptionBudget of an attempt."""
+    return f"{job.metadata.name}-{attempt}"
 
 
 def config_name(job: HetTrainingJob, attempt: int, pool: str) -> str:

@@ -1,4 +1,4 @@
-"""When a job has succeeded."""
+"""spec.successPolicy: when a job has succeeded."""
 
 from hettrain.policies.verdicts import Finish
 from hettrain.status.view import View
@@ -7,7 +7,13 @@ __all__ = ["success"]
 
 
 def success(view: View) -> Finish | None:
-    """Every pod's trainer ended with 0, whether or not the pod is still there to say so."""
-    if any(member.index not in view.completed[member.pool.name] for member in view.members):
+    """Trainers that ended with 0 count, whether or not their pods are still there to say so."""
+    spec = view.job.spec
+    policy = spec.success_policy
+    asked = [pool for pool in spec.pools if not policy.pools or pool.name in policy.pools]
+    done = [pool.name for pool in asked if len(view.completed[pool.name]) >= pool.replicas]
+    if not done or (policy.operator == "All" and len(done) < len(asked)):
         return None
-    return Finish("Complete", "AllPodsSucceeded", f"all {len(view.members)} pods succeeded")
+    if len(done) == len(spec.pools):
+        return Finish("Complete", "AllPodsSucceeded", f"all {len(view.members)} pods succeeded")
+    return Finish("Complete", "SuccessPolicy", f"successPolicy is met: all pods succeeded of pool {', '.join(done)}")

@@ -1,15 +1,22 @@
 """What a policy can decide about a job."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hettrain.api import FirstFailure
+from hettrain.events import Reason
 
-__all__ = ["Finish", "Restart", "Settled", "Suspend", "Verdict"]
+__all__ = ["Counter", "Finish", "Remove", "Restart", "Settled", "Suspend", "Verdict"]
 
 
 @dataclass(frozen=True)
 class Settled:
     """The job finished earlier: nothing is decided any more."""
+
+
+@dataclass(frozen=True)
+class Remove:
+    """The job itself goes, and with it all that is left of it."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +34,18 @@ class Finish:
     failure: FirstFailure | None = None
 
 
+Counter = Literal["restarts", "ignored_restarts"]
+
+
 @dataclass(frozen=True)
 class Restart:
-    """The gang starts over. `counted`: it uses up one of the job's restarts."""
+    """The gang starts over. `counter`: the count in the status that it adds to; None: nobody is to blame, no pause."""
 
     reason: str
     message: str
-    counted: bool
+    counter: Counter | None = None
     failure: FirstFailure | None = None
+    event: Reason = Reason.RESTARTING
 
 
-Verdict = Settled | Suspend | Finish | Restart
+Verdict = Settled | Remove | Suspend | Finish | Restart

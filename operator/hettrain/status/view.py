@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from hettrain.api import HetTrainingJob, JobStatus, PoolStatus
@@ -14,12 +15,13 @@ __all__ = ["View"]
 
 @dataclass(frozen=True)
 class View:
-    """A job, its status so far, the members of its gang and the pods that are there."""
+    """A job, its status so far, the members of its gang, the pods that are there and the time."""
 
     job: HetTrainingJob
     status: JobStatus
     members: Sequence[Member]
     pods: Sequence[Pod]
+    now: datetime
 
     @cached_property
     def current(self) -> dict[tuple[str, int], Pod]:
@@ -49,6 +51,12 @@ class View:
     def missing(self) -> list[Member]:
         """Members that have neither a pod nor a result."""
         return [m for m in self.members if m.key not in self.current and m.index not in self.completed[m.pool.name]]
+
+    @cached_property
+    def unready(self) -> list[Member]:
+        """Members that are not ready and have not succeeded."""
+        ready = {pod.key for pod in self.current.values() if pod.ready}
+        return [m for m in self.members if m.key not in ready and m.index not in self.completed[m.pool.name]]
 
     @property
     def was_whole(self) -> bool:

@@ -45,6 +45,19 @@ GOOD = [
     document(pool("p" * 30), name="j" * 21),
     document(rendezvous={"port": 29601, "timeoutSeconds": 60}, suspend=True, managedBy="hetccl.io/hettrain"),
     document(failurePolicy={"maxRestarts": 3, "backoff": {"initialSeconds": 3, "maxSeconds": 3}}),
+    document(
+        failurePolicy={
+            "rules": [
+                {"action": "Fail", "onExitCodes": {"operator": "In", "values": [1, 255]}, "pools": ["amd", "nvidia"]},
+                {"action": "RestartIgnoreLimit", "onReasons": ["Error"]},
+                {"action": "Restart", "onReasons": ["OOMKilled"]},
+            ]
+        }
+    ),
+    document(successPolicy={"operator": "Any", "pools": ["amd"]}),
+    document(activeDeadlineSeconds=1, startupDeadlineSeconds=86400),
+    document(ttlSecondsAfterFinished=0, cleanPodPolicy="None"),
+    document(disruptionBudget="Gang"),
     document(hetccl={"delivery": "InitContainer", "transport": "RDMA", "env": [{"name": "A", "value": "b"}]}),
     document(*(pool(f"p{i}") for i in range(16))),
 ]
@@ -67,6 +80,13 @@ def test_what_validate_accepts_the_api_server_accepts(api: ApiServer, good: dict
         document(pool(template={"spec": {"containers": []}})),
         document(pool(template={"spec": {"containers": [{"name": "t"}], "restartPolicy": "OnFailure"}})),
         document(scheduling={"gang": "Kubernetes"}),
+        document(failurePolicy={"rules": [{"action": "Explode"}]}),
+        document(activeDeadlineSeconds=0),
+        document(ttlSecondsAfterFinished=-1),
+        document(cleanPodPolicy="Never"),
+        document(disruptionBudget="All"),
+        document(failurePolicy={"rules": [{"action": "Fail", "onExitCodes": {"operator": "In", "values": []}}]}),
+        document(failurePolicy={"rules": [{"action": "Fail", "onExitCodes": {"operator": "In", "values": [0]}}]}),
         document(*(pool(f"p{i}") for i in range(17))),
         {**document(), "spec": {"pools": []}},
     ],
@@ -88,6 +108,8 @@ def test_defaults_are_filled_in_as_validate_does(api: ApiServer) -> None:
 CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"rendezvous": {"port": 30000}}, "rendezvous cannot be changed"),
     ({"hetccl": {"simulate": True}}, "hetccl cannot be changed"),
+    ({"successPolicy": {"operator": "Any"}}, "successPolicy cannot be changed"),
+    ({"disruptionBudget": "Gang"}, "disruptionBudget cannot be changed"),
     ({"managedBy": "kueue.x-k8s.io/multikueue"}, "managedBy cannot be changed"),
     ({"pools": [pool(replicas=3), pool("amd", vendor="amd")]}, "pools cannot be changed"),
     ({"pools": [pool(), pool("amd", vendor="amd"), pool("more")]}, "pools cannot be changed"),
@@ -113,9 +135,12 @@ def test_a_pod_template_may_not_change_even_where_the_crd_does_not_declare_it(ap
         api.merge(stored, {"spec": {"pools": pools}})
 
 
-def test_suspend_and_the_failure_policy_may_change(api: ApiServer, stored: str) -> None:
+def test_what_may_change_is_accepted(api: ApiServer, stored: str) -> None:
     api.merge(stored, {"spec": {"suspend": True, "failurePolicy": {"maxRestarts": 9}}})
     api.merge(stored, {"spec": {"suspend": False, "failurePolicy": {"maxRestarts": 0}}})
+    api.merge(stored, {"spec": {"activeDeadlineSeconds": 60, "startupDeadlineSeconds": 60}})
+    api.merge(stored, {"spec": {"ttlSecondsAfterFinished": 5, "cleanPodPolicy": "All"}})
+    api.merge(stored, {"spec": {"activeDeadlineSeconds": None, "startupDeadlineSeconds": None}})
 
 
 def test_a_template_is_kept_whole(api: ApiServer) -> None:

@@ -22,6 +22,21 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
         "spec.failurePolicy.backoff.initialSeconds",
         "above maxSeconds",
     ),
+    (
+        document(failurePolicy={"rules": [{"action": "RestartIgnoreLimit", "onReasons": ["OOMKilled"]}]}),
+        "spec.failurePolicy.rules[0].onReasons",
+        "would restart for ever",
+    ),
+    (
+        document(failurePolicy={"rules": [{"action": "Fail", "pools": ["typo"]}]}),
+        "spec.failurePolicy.rules",
+        "a pool that the job does not have",
+    ),
+    (
+        document(successPolicy={"pools": ["nvidia", "typo"]}),
+        "spec.successPolicy.pools",
+        "a pool that the job does not have",
+    ),
     (document(name="9lives"), "metadata.name", "a letter first"),
     (document(pool("p" * 30), name="j" * 22), "metadata.name", "shorten one of them"),
     (

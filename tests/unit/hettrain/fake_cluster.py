@@ -8,8 +8,9 @@ from typing import Any
 from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
 from hettrain.api import HetTrainingJob, JobStatus
 from hettrain.plan import Context
+from hettrain.plan.names import ATTEMPT_LABEL
 from hettrain.reconcile import Children, Outcome, reconcile
-from hettrain.status.times import write_time
+from hettrain.status.times import parse_time, write_time
 
 from tests.unit.hettrain.documents import CONTEXT
 
@@ -28,6 +29,7 @@ class FakeCluster:
         self.created: list[str] = []
         self.events: list[str] = []
         self.asked: list[AskReport] = []
+        self.gone = False
         self.refusals: tuple[Refusal, ...] = ()
         self.report: dict[str, Any] | None = None
         self._uids = itertools.count()
@@ -42,6 +44,10 @@ class FakeCluster:
 
     def change(self, **spec: Any) -> None:
         self.job = self.job.model_copy(update={"spec": self.job.spec.model_copy(update=spec)})
+
+    def ask_restart(self, value: str) -> None:
+        annotated = self.job.metadata.model_copy(update={"annotations": {"hetccl.io/restart": value}})
+        self.job = self.job.model_copy(update={"metadata": annotated})
 
     # -- the operator
     def children(self) -> Children:
@@ -84,8 +90,15 @@ class FakeCluster:
         raise AssertionError(f"does not settle: {self.status}")
 
     def _waits(self, outcome: Outcome) -> bool:
-        """Whether time alone changes something: not while rank 0 is asked or a name is taken."""
-        return not self.refusals and not any(isinstance(action, AskReport) for action in outcome.actions)
+        """Whether a pause or a pod that leaves is waited for: not rank 0's report, a taken name or a deadline."""
+        start, attempt = self.status.next_restart_time, str(self.status.attempt)
+        paused = start is not None and parse_time(start) > self.now
+        old = any(pod["metadata"]["labels"][ATTEMPT_LABEL] != attempt for pod in self.pods.values())
+        return (
+            (paused or old)
+            and not self.refusals
+            and not any(isinstance(action, AskReport) for action in outcome.actions)
+        )
 
     def _act(self, action: Action) -> Refusal | None:
         match action:
@@ -101,6 +114,9 @@ class FakeCluster:
             case Delete(kind="Pod", name=name, uid=uid):
                 if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
                     self.ask_deletion(name)
+            case Delete(kind="HetTrainingJob", name=name, uid=uid):
+                assert (name, uid) == (self.job.metadata.name, self.job.metadata.uid)
+                self.gone = True
             case Delete(kind=kind, name=name):
                 self.objects.pop((kind, name), None)
             case AskReport():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hettrain.api import load_profile
@@ -10,6 +9,7 @@ from hettrain.reconcile import Children, reconcile
 
 from tests.unit.hettrain.documents import CONTEXT, job, pool
 from tests.unit.hettrain.fake_cluster import FakeCluster
+from tests.unit.hettrain.worlds import AMD, NVIDIA, started
 
 PROFILE = {
     "apiVersion": "hetccl.io/v1alpha1",
@@ -17,15 +17,7 @@ PROFILE = {
     "metadata": {"name": "h100"},
     "spec": {"vendor": "nvidia"},
 }
-PODS = ["job-0-nvidia-0000", "job-0-amd-0000"]
-
-
-def started(**spec: Any) -> FakeCluster:
-    cluster = FakeCluster(job(**spec))
-    cluster.settle()
-    cluster.run()
-    cluster.settle()
-    return cluster
+PODS = [NVIDIA, AMD]
 
 
 def test_the_service_and_the_token_come_before_the_pods() -> None:

@@ -12,20 +12,26 @@ from tests.unit.hettrain.fake_cluster import FakeCluster
 
 Move = tuple[str, int]
 
+UNCOUNTED = 75
+"""The exit code that a rule of the failure policy leaves uncounted."""
+
 PLAYERS: dict[str, Callable[[FakeCluster, str], None]] = {
     "run": lambda cluster, name: cluster.run(name),
     "succeed": lambda cluster, name: cluster.end(name),
     "fail": lambda cluster, name: cluster.end(name, 1),
+    "fail uncounted": lambda cluster, name: cluster.end(name, UNCOUNTED),
     "evict": lambda cluster, name: cluster.evict(name),
     "delete": lambda cluster, name: cluster.ask_deletion(name),
     "vanish": lambda cluster, name: cluster.vanish(name),
     "lose node": lambda cluster, name: cluster.lose_node(name),
 }
-UPSETTING = {"fail", "evict", "delete", "vanish", "lose node", "suspend"}
+UPSETTING = {"fail", "fail uncounted", "evict", "delete", "vanish", "lose node", "suspend", "restart"}
 GANG = 3
 MOVES = st.lists(
     st.tuples(
-        st.sampled_from([*PLAYERS, "reconcile", "reconcile", "die", "suspend", "resume", "reap", "settle", "budget"]),
+        st.sampled_from(
+            [*PLAYERS, "reconcile", "reconcile", "die", "suspend", "resume", "reap", "settle", "budget", "restart"]
+        ),
         st.integers(0, 7),
     ),
     max_size=40,
@@ -37,7 +43,7 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
     failures = 0
     for move, number in moves:
         unfinished = [name for name, pod in cluster.pods.items() if pod["status"]["phase"] in ("Pending", "Running")]
-        names = unfinished if move in ("run", "succeed", "fail") else list(cluster.pods)
+        names = unfinished if move in ("run", "succeed", "fail", "fail uncounted") else list(cluster.pods)
         match move:
             case "reconcile":
                 cluster.reconcile()
@@ -48,6 +54,8 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
             case "budget":
                 policy = cluster.job.spec.failure_policy.model_copy(update={"max_restarts": number})
                 cluster.change(failure_policy=policy)
+            case "restart":
+                cluster.ask_restart(str(number))
             case "reap":
                 cluster._reap()
             case "settle":
@@ -60,8 +68,9 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
 
 
 def new_cluster() -> FakeCluster:
-    policy = {"maxRestarts": 2, "backoff": {"initialSeconds": 1, "maxSeconds": 3}}
-    return FakeCluster(job(pool(replicas=2), pool("amd", vendor="amd"), failurePolicy=policy))
+    rule = {"action": "RestartIgnoreLimit", "onExitCodes": {"operator": "In", "values": [UNCOUNTED]}}
+    policy = {"maxRestarts": 2, "backoff": {"initialSeconds": 1, "maxSeconds": 3}, "rules": [rule]}
+    return FakeCluster(job(pool(replicas=2), pool("amd", vendor="amd"), failurePolicy=policy, disruptionBudget="Gang"))
 
 
 def finish(cluster: FakeCluster) -> None:
@@ -87,6 +96,7 @@ def test_a_job_ends_where_its_spec_wants_it(moves: list[Move]) -> None:
     finish(cluster)
     status = cluster.status
     assert status.restarts <= failures
+    assert status.ignored_restarts <= sum(move == "fail uncounted" for move, _ in moves)
     assert status.attempt <= sum(move in UPSETTING for move, _ in moves), "a restart for nothing"
     if status.state == "Failed":
         assert failures > status.restarts, "a disruption never fails a job"
