@@ -5,7 +5,7 @@ from datetime import datetime
 
 from hettrain.policies.active_deadline import active_deadline, active_until
 from hettrain.policies.disruption import disruption
-from hettrain.policies.failure import failure
+from hettrain.policies.failure import failure, failure_known
 from hettrain.policies.restart import restart
 from hettrain.policies.settled import settled
 from hettrain.policies.startup_deadline import startup_deadline, startup_until
@@ -29,7 +29,7 @@ POLICIES: tuple[Callable[[View], Verdict | None], ...] = (
     startup_deadline,
 )
 
-ALARMS: tuple[Callable[[View], datetime | None], ...] = (active_until, startup_until, expires)
+ALARMS: tuple[Callable[[View], datetime | None], ...] = (active_until, startup_until, expires, failure_known)
 """When time alone changes what a policy says."""
 
 

@@ -1,7 +1,7 @@
 """spec.failurePolicy: what the failure of a pod means for the job."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 
 from hettrain.api import FirstFailure
 from hettrain.api.policies import OOM_KILLED, FailureRule
@@ -11,16 +11,39 @@ from hettrain.status.failures import readable, sentence
 from hettrain.status.pods import Failure, Pod
 from hettrain.status.view import View
 
-__all__ = ["failure", "judge", "pause_seconds"]
+__all__ = ["failure", "failure_known", "judge", "pause_seconds"]
 
 TRACEBACK_LIMIT = 4096
-NEVER = datetime.max.replace(tzinfo=UTC)
+
+SETTLES = timedelta(seconds=3)
+"""How long after a failure the cause of it may still become known: a rank that fails takes its peers with it within
+moments, and kubelets report in no order."""
+
+SAME_MOMENT = timedelta(seconds=1)
+"""Kubelets tell times in whole seconds, and each by its own clock."""
+
+SIGNALLED = 128
+BLAMES_ANOTHER = "hetccl.errors.CollectiveError"
+"""The last words of a rank that ended because another one did."""
 
 
 def failure(view: View) -> Finish | Restart | None:
     """The first failed pod ends the attempt: the others can only wait for it in vain."""
+    known = failure_known(view)
+    if known is not None and known > view.now:
+        return None
     first = [(found, sentence(found)) for found in _first(view)]
     return judge(view, first, "PodFailed") if first else None
+
+
+def failure_known(view: View) -> datetime | None:
+    """When it will be known which pod failed first; None: it is known by now, or no pod has failed."""
+    ends = [pod.failure.finished for pod in view.current.values() if pod.failure is not None]
+    times = [end for end in ends if end is not None]
+    # A clock that runs ahead must not make the job wait.
+    if len(ends) in (0, len(view.members)) or len(times) < len(ends) or min(times) > view.now + SETTLES:
+        return None
+    return min(times) + SETTLES
 
 
 def judge(view: View, failures: Sequence[tuple[FirstFailure, str]], reason: str) -> Finish | Restart:
@@ -45,13 +68,28 @@ def pause_seconds(view: View) -> int:
 
 
 def _first(view: View) -> Iterator[FirstFailure]:
-    """The failures of the earliest second, by rank: kubelets tell times in whole seconds."""
+    """The failures that may have come first, by rank: the likeliest causes among those of the same moment."""
     ranks = {member.key: member for member in view.members}
     failed = [(pod.failure, pod, ranks[pod.key]) for pod in view.current.values() if pod.failure is not None]
-    earliest = min((found.finished or NEVER for found, _, _ in failed), default=NEVER)
+    earliest = min((found.finished for found, _, _ in failed if found.finished), default=None)
+    if earliest is not None:
+        failed = [
+            (found, pod, member)
+            for found, pod, member in failed
+            if found.finished is not None
+            and found.finished - earliest <= (SAME_MOMENT if _doubt(found) == 0 else timedelta())
+        ]
+    likeliest = min((_doubt(found) for found, _, _ in failed), default=0)
     for found, pod, member in sorted(failed, key=lambda each: each[2].node_rank):
-        if (found.finished or NEVER) == earliest:
+        if _doubt(found) == likeliest:
             yield _describe(view, found, pod, member)
+
+
+def _doubt(failure: Failure) -> int:
+    """How doubtful it is that a failure is a cause: a rank that has only lost a peer ends by itself, and says so."""
+    if failure.reason != "Error" or (failure.exit_code or 0) > SIGNALLED:
+        return 0
+    return 2 if BLAMES_ANOTHER in failure.message else 1
 
 
 def _matches(rule: FailureRule, failure: FirstFailure) -> bool:

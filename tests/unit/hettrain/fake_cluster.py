@@ -154,9 +154,12 @@ class FakeCluster:
                     "containerStatuses": [{"name": "trainer", "state": {"running": {}}}],
                 }
 
-    def end(self, name: str, code: int = 0, reason: str = "Error", message: str = "", **status: Any) -> None:
+    def end(
+        self, name: str, code: int = 0, reason: str = "Error", message: str = "", *, ago: float = 10, **status: Any
+    ) -> None:
+        """The trainer ended so many seconds ago, and the kubelet says so now."""
         terminated = {"exitCode": code, "reason": reason if code else "Completed", "message": message}
-        terminated["finishedAt"] = write_time(self.now)
+        terminated["finishedAt"] = write_time(self.now - timedelta(seconds=ago))
         self.pods[name]["status"] = {
             "phase": "Failed" if code else "Succeeded",
             "containerStatuses": [{"name": "trainer", "state": {"terminated": terminated}}],
