@@ -167,9 +167,13 @@ def test_a_pod_that_no_node_has_room_for_blocks_the_job(world: World, control_pl
     ]
     world.create(*pools)
     # A simulated node that has just been added is not ready at first, and that is said first.
-    world.until("the pool is named", lambda: "pool amd" in world.condition("Blocked").get("message", ""), 40)
+    world.until(
+        "the pool and the resource are named",
+        lambda: "not enough amd.com/gpu:" in world.condition("Blocked").get("message", ""),
+        60,
+    )
+    assert "pool amd" in world.condition("Blocked").get("message", "")
     assert world.condition("Blocked")["reason"] == "Unschedulable"
-    assert "not enough amd.com/gpu:" in world.condition("Blocked")["message"]
 
 
 def test_a_pod_that_the_api_server_refuses_blocks_the_job_with_its_words(world: World) -> None:
