@@ -51,6 +51,12 @@ COMMANDS = {
         "--hetccl-image registry.example/hettrain/hetccl:0.1.0",
         "operator:add",
     ),
+    "webhook": Command(
+        "answer the API server's questions about jobs before they are stored",
+        "--namespace hettrain-system --secret hettrain-webhook --service hettrain-webhook "
+        "--configuration hettrain --hetccl-image registry.example/hettrain/hetccl:0.1.0",
+        "webhook:add",
+    ),
     "completion": Command("print a script that completes commands and flags", "bash", "completion:add"),
 }
 

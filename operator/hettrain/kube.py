@@ -35,10 +35,15 @@ RESOURCES = {
     "HetPoolProfile": (f"apis/{GROUP}/{VERSION}", "hetpoolprofiles"),
     "HetTrainingJob": (f"apis/{GROUP}/{VERSION}", "hettrainingjobs"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
+    "Node": ("api/v1", "nodes"),
     "Pod": ("api/v1", "pods"),
     "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
     "Secret": ("api/v1", "secrets"),
     "Service": ("api/v1", "services"),
+    "ValidatingWebhookConfiguration": (
+        "apis/admissionregistration.k8s.io/v1",
+        "validatingwebhookconfigurations",
+    ),
 }
 """API and plural of every kind that the operator touches."""
 
@@ -103,6 +108,12 @@ class Kube:
         answer = await self._request("GET", _path(kind, namespace), parameters=parameters, accept=METADATA_ONLY)
         return [item["metadata"] for item in answer["items"]]
 
+    async def list_all(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind, as the API server has them in its cache."""
+        answer = await self._request("GET", _path(kind, None), parameters={"resourceVersion": "0"})
+        found: list[dict[str, Any]] = answer["items"]
+        return found
+
     async def create(self, manifest: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """A new object, as the API server stored it."""
         path = _path(manifest["kind"], manifest["metadata"].get("namespace"))
@@ -112,7 +123,9 @@ class Kube:
     async def replace(self, manifest: dict[str, Any]) -> dict[str, Any]:
         """An object as a whole; its resourceVersion, if given, must still be the one stored (else 409)."""
         metadata = manifest["metadata"]
-        return await self._request("PUT", _path(manifest["kind"], metadata["namespace"], metadata["name"]), manifest)
+        return await self._request(
+            "PUT", _path(manifest["kind"], metadata.get("namespace"), metadata["name"]), manifest
+        )
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str | None = None) -> None:
         """Delete in the background, with its own grace period. With `uid`: only that very object (else 409)."""

@@ -30,6 +30,7 @@ EVERYTHING: dict[str, Any] = {
     "tolerations": [{"operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "high",
+    "webhook": {"enabled": True, "failurePolicy": "Fail"},
 }
 VARIANTS = {
     "defaults": {},
@@ -127,9 +128,33 @@ def test_the_lease_belongs_to_the_release_and_the_operator_can_make_no_other(ren
 
 
 def test_a_mirror_goes_before_every_image(render: Render) -> None:
-    (container,) = pod_spec(render(**EVERYTHING))["containers"]
-    assert container["image"] == f"mirror.example/hub/hettrain/operator@sha256:{'0' * 64}"
-    assert "--hetccl-image=mirror.example/hub/hettrain/hetccl:1.2" in container["args"]
+    containers = pod_spec(render(**EVERYTHING))["containers"]
+    assert [container["name"] for container in containers] == ["operator", "webhook"]
+    for container in containers:
+        assert container["image"] == f"mirror.example/hub/hettrain/operator@sha256:{'0' * 64}"
+        assert "--hetccl-image=mirror.example/hub/hettrain/hetccl:1.2" in container["args"]
+
+
+def test_the_webhook_is_asked_about_jobs_alone_and_may_change_its_own_objects_only(render: Render) -> None:
+    manifests = render(webhook={"enabled": True})
+    (configuration,) = find(manifests, "ValidatingWebhookConfiguration")
+    (hook,) = configuration["webhooks"]
+    (rule,) = hook["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == (["hetccl.io"], ["hettrainingjobs"])
+    assert hook["failurePolicy"] == "Ignore"
+    (service,) = find(manifests, "Service")
+    assert hook["clientConfig"]["service"]["name"] == service["metadata"]["name"]
+    added = [rule for rule in rules(manifests) if rule not in rules(render())]
+    assert all(rule.get("resourceNames") for rule in added if {"update", "patch"} & set(rule["verbs"]))
+    arguments = pod_spec(manifests)["containers"][1]["args"]
+    assert f"--configuration={configuration['metadata']['name']}" in arguments
+    assert f"--service={service['metadata']['name']}" in arguments
+
+
+def test_the_webhook_is_the_clusters_and_not_one_namespaces(helm: Helm) -> None:
+    done = helm("template", "test", CHART, "--set", "webhook.enabled=true", "--set", "scope=Namespaced")
+    assert done.returncode != 0
+    assert "webhook.enabled needs scope: Cluster" in done.stderr
 
 
 def test_two_releases_share_no_cluster_wide_name(helm: Helm) -> None:
