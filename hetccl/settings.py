@@ -19,6 +19,8 @@ HOST_VENDOR = "cpu"
 """The vendor of pools that have no GPUs."""
 
 TRANSPORTS = ("Auto", "RDMA", "TCP")
+BALANCE = ("Off", "Static", "Auto")
+BALANCE_LOSS = ("Mean", "Sum")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _HIDES_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -51,6 +53,12 @@ class Settings:
     log_level: str
     socket_ifname: str
     """NCCL_SOCKET_IFNAME as it stands; empty: not set."""
+    balance: str = "Off"
+    """Off, Static or Auto: whether ranks of unequal speed get unequal shares of each batch."""
+    balance_loss: str = "Mean"
+    """Mean: losses are means over a rank's samples. Sum: they are sums, or normalised over all ranks by the script."""
+    weight: float | None = None
+    """The speed of one rank of the pool beside those of other pools, for Static."""
     share_memory: bool = True
     """False where NCCL_SHM_DISABLE is 1: ranks of one host use sockets too."""
 
@@ -99,6 +107,9 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         home=Path(environment["HETCCL_HOME"]) if environment.get("HETCCL_HOME") else None,
         log_level=_one_of(environment, "HETCCL_LOG", {value: value for value in LOG_LEVELS}, "INFO"),
         socket_ifname=environment.get("NCCL_SOCKET_IFNAME", ""),
+        balance=_one_of(environment, "HETCCL_BALANCE", {value: value for value in BALANCE}, "Off"),
+        balance_loss=_one_of(environment, "HETCCL_BALANCE_LOSS", {value: value for value in BALANCE_LOSS}, "Mean"),
+        weight=_weight(environment, "HETCCL_WEIGHT"),
         share_memory=_one_of(environment, "NCCL_SHM_DISABLE", {"1": False, "0": True, "": True}, "0"),
     )
 
@@ -130,6 +141,19 @@ def _port(environment: Mapping[str, str], variable: str) -> int | None:
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= 65535):
         raise SettingsError(variable, value, "a TCP port, 1 to 65535")
     return int(value)
+
+
+def _weight(environment: Mapping[str, str], variable: str) -> float | None:
+    value = environment.get(variable, "")
+    if not value:
+        return None
+    try:
+        weight = float(value)
+    except ValueError:
+        weight = 0.0
+    if not 0.001 <= weight <= 1000:
+        raise SettingsError(variable, value, "a number from 0.001 to 1000")
+    return weight
 
 
 def _token(environment: Mapping[str, str], variable: str) -> bytes:

@@ -3,7 +3,7 @@
 Calling it makes the group that fits its ranks: the vendor's own where all of them are GPUs of one vendor, ours else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from logging import Logger
 from pathlib import Path
@@ -15,6 +15,8 @@ from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, Store
 
 import hetccl
+from hetccl.balance.balancer import Balancer
+from hetccl.balance.install import install, uninstall
 from hetccl.communicator import Communicator
 from hetccl.errors import HetcclError
 from hetccl.observe.log import configure
@@ -92,11 +94,14 @@ def make_group(
         raise
     if rank == 0:
         _announce(logger, settings, members, ranks, "the vendor's own" if own else communicator.wires, world=world)
-    server = _serve_report(logger, settings, members) if world and rank == 0 else None
+    balancer = install(settings, store, rank, size, options._timeout.total_seconds()) if world else None
+    server = _serve_report(logger, settings, members, balancer) if world and rank == 0 else None
     if own and vendors is not None:
         communicator.close()
         return vendors(store, rank, size, options)
     group = HetProcessGroup(communicator, store, rank, size, options._timeout)
+    if balancer is not None:
+        group.on_close.append(uninstall)
     if server is not None:
         group.on_close.append(server.close)
     return group
@@ -141,7 +146,9 @@ def _origin(home: Path | None) -> str:
     return f"the image's own at {package}, not the one at {home}"
 
 
-def _serve_report(logger: Logger, settings: Settings, members: Sequence[Member]) -> ReportServer | None:
+def _serve_report(
+    logger: Logger, settings: Settings, members: Sequence[Member], balancer: Balancer | None
+) -> ReportServer | None:
     if settings.report_port is None:
         return None
     if not settings.token:
@@ -150,8 +157,12 @@ def _serve_report(logger: Logger, settings: Settings, members: Sequence[Member])
         )
         return None
     document = report(settings.job, members)
+
+    def answer() -> Mapping[str, Any]:
+        return document if balancer is None else {**document, "shares": balancer.fractions()}
+
     try:
-        return ReportServer(settings.report_port, settings.token, lambda: document)
+        return ReportServer(settings.report_port, settings.token, answer)
     except OSError as error:
         logger.warning(
             "no report is served on port %d (HETCCL_REPORT_PORT): %s; training goes on", settings.report_port, error

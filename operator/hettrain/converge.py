@@ -15,7 +15,7 @@ from hettrain.policies.verdicts import Finish, Remove, Restart, Settled, Suspend
 from hettrain.status.blocked import Trouble, trouble
 from hettrain.status.conditions import Claim
 from hettrain.status.pods import Pod
-from hettrain.status.report import judge_report
+from hettrain.status.report import is_about, judge_report, shares
 from hettrain.status.times import parse_time
 from hettrain.status.view import View
 
@@ -25,6 +25,7 @@ RETRY_SECONDS = 5.0
 """How soon a refused creation is tried again."""
 
 SLOWEST_POLL_SECONDS = 300.0
+SHARES_POLL_SECONDS = 60.0
 
 NOT_REPORTED: Claim = ("InjectionVerified", "Unknown", "NotReported", "rank 0 has not reported yet")
 
@@ -45,6 +46,7 @@ class Step:
     """What to do now, what to say of it, and when to look again.
 
     `began`: nothing holds the attempt back any more. `ready`: all of its pods are ready or have succeeded.
+    `shares`: each pool's part of a batch, where rank 0 said it.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Step:
     requeue_after: float | None = None
     began: bool = False
     ready: bool = False
+    shares: dict[str, str] = field(default_factory=dict)
 
     def look_again(self, seconds: float) -> None:
         """The earliest wish counts."""
@@ -117,7 +120,7 @@ def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) ->
     step.ready = not view.unready
     if step.ready:
         step.claims.append(("PodsReady", "True", "AllPodsReady", f"all {everyone} pods are ready or have succeeded"))
-        _verify_injection(view, seen, now, context, step)
+        _listen(view, seen, now, context, step)
     else:
         step.claims.append(
             ("PodsReady", "False", "PodsStarting", f"{everyone - len(view.unready)} of {everyone} pods are ready")
@@ -186,21 +189,26 @@ def _first_trouble(view: View) -> Trouble | None:
     return next((found for pod in pods if pod is not None and (found := trouble(pod)) is not None), None)
 
 
-def _verify_injection(view: View, seen: Seen, now: datetime, context: Context, step: Step) -> None:
-    """Rank 0 is asked, ever more slowly, until it reports every rank: a program may never use hetccl at all."""
-    if view.holds("InjectionVerified"):
-        return
+def _listen(view: View, seen: Seen, now: datetime, context: Context, step: Step) -> None:
+    """Rank 0 is asked until it reports every rank, ever more slowly: a program may never use hetccl at all.
+
+    Where it balances the load it is asked on, for the shares.
+    """
     job, attempt = view.job, view.status.attempt
+    balanced = job.spec.balance.mode != "Off"
     report = seen.report
-    if report is not None and report.get("job") == f"{job.metadata.namespace}/{job.metadata.name}/{attempt}":
-        claim = judge_report(job.spec, report)
-        step.claims.append(claim)
-        if claim[1] == "True":
-            return
+    verified = view.holds("InjectionVerified")
+    if report is not None and is_about(report, f"{job.metadata.namespace}/{job.metadata.name}/{attempt}"):
+        step.shares = shares(report)
+        if not verified:
+            claim = judge_report(job.spec, report)
+            step.claims.append(claim)
+            verified = claim[1] == "True"
     first = view.current.get(view.members[0].key)
-    if first is None or not first.ready or not first.address:
+    if (verified and not balanced) or first is None or not first.ready or not first.address:
         return
     step.actions.append(AskReport(first.address, context.report_port, token_name(job, attempt)))
     ready = (c.last_transition_time for c in view.status.conditions if c.type == "PodsReady" and c.status == "True")
     waited = max(((now - parse_time(since)).total_seconds() for since in ready), default=0.0)
-    step.look_again(min(max(context.report_poll_seconds, waited / 4), SLOWEST_POLL_SECONDS))
+    slowest = SHARES_POLL_SECONDS if balanced else SLOWEST_POLL_SECONDS
+    step.look_again(min(max(context.report_poll_seconds, waited / 4), slowest))

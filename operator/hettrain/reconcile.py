@@ -108,7 +108,11 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
 def _report(view: View, step: Step, now: datetime) -> JobStatus:
     generation = view.job.metadata.generation
     conditions = merge_conditions(view.status.conditions, step.claims, now, generation)
-    pools = view.counts()
+    before = {pool.name: pool.share for pool in view.status.pools}
+    pools = [
+        pool.model_copy(update={"share": step.shares.get(pool.name, before.get(pool.name, ""))})
+        for pool in view.counts()
+    ]
     sizes = " ".join(f"{pool.name}:{pool.replicas}" for pool in view.job.spec.pools)
     there = sum(pool.ready + pool.succeeded for pool in pools)
     return view.status.model_copy(

@@ -19,6 +19,7 @@ __all__ = [
     "REPORT_PORT",
     "RESTART_ANNOTATION",
     "VERSION",
+    "Balance",
     "HetTrainingJob",
     "Hetccl",
     "JobSpec",
@@ -101,6 +102,21 @@ class Rendezvous(Model):
     )
 
 
+class Balance(Model):
+    """How the samples of each batch are spread over ranks of unequal speed."""
+
+    mode: Literal["Off", "Static", "Auto"] = Field(
+        "Off",
+        description="Static: by the pools' weights or, where a pool has none, by what the first steps measure. "
+        "Auto: by the step times, followed as they change.",
+    )
+    loss: Literal["Mean", "Sum"] = Field(
+        "Mean",
+        description="What the script's losses are. Mean: over the samples of a rank. Sum: sums, or normalised over the "
+        "samples of all ranks by the script itself, so that gradients are not weighed again.",
+    )
+
+
 def _unchanged(field: str, message: str) -> Rule:
     return Rule(
         f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
@@ -118,6 +134,7 @@ class JobSpec(Model):
         Rule("self.pools == oldSelf.pools", f"pools cannot be changed: {_ANEW}"),
         _unchanged("hetccl", _ANEW),
         _unchanged("rendezvous", _ANEW),
+        _unchanged("balance", _ANEW),
         _unchanged("successPolicy", _ANEW),
         _unchanged("disruptionBudget", _ANEW),
         _unchanged("managedBy", "the controller that manages a job is chosen when it is created"),
@@ -152,6 +169,7 @@ class JobSpec(Model):
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="Where the ranks meet.")
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy, description="What happens when a pod fails.")
     success_policy: SuccessPolicy = Field(default_factory=SuccessPolicy, description="When the job has succeeded.")
+    balance: Balance = Field(default_factory=Balance, description="Load balance over pools of unequal speed.")
     suspend: bool = Field(False, description="true: the pods are deleted; false again: the job starts over.")
     active_deadline_seconds: int | None = Field(
         None,

@@ -167,5 +167,11 @@ class Pool(Model):
     resource_name: ResourceName | None = Field(
         None, description="Extended resource that gpusPerReplica counts; the vendor's or the profile's if not set."
     )
+    weight: float | None = Field(
+        None,
+        ge=0.001,
+        le=1000,
+        description="Speed of one process of the pool beside those of other pools, for balance.mode Static.",
+    )
     rdma: Rdma | None = Field(None, description="RDMA devices and networks of each pod.")
     template: PodTemplate = Field(description="The user's own pod: it is run as it is, with hetccl mounted into it.")

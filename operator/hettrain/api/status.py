@@ -33,6 +33,7 @@ class PoolStatus(StatusModel):
     completed_indexes: str = Field(
         "", max_length=65536, description="Replicas that succeeded, as an Indexed Job writes them: 0,2-5."
     )
+    share: str = Field("", max_length=8, description="The pool's part of each batch, as rank 0 reports it.")
 
 
 class FirstFailure(StatusModel):

@@ -39,6 +39,10 @@ def identity(job: HetTrainingJob, member: Member, attempt: int, context: Context
         "HETCCL_TOKEN_FILE": context.token_file(attempt),
         "HETCCL_REPORT_PORT": str(context.report_port),
     }
+    if spec.balance.mode != "Off":
+        variables |= {"HETCCL_BALANCE": spec.balance.mode, "HETCCL_BALANCE_LOSS": spec.balance.loss}
+        if member.pool.weight is not None:
+            variables["HETCCL_WEIGHT"] = str(member.pool.weight)
     if spec.hetccl.simulate:
         variables["HETCCL_SIMULATE"] = "1"
     if spec.hetccl.inject:

@@ -8,7 +8,12 @@ from hettrain.api.job import JobSpec
 from hettrain.plan.ranks import processes_per_pod
 from hettrain.status.conditions import Claim
 
-__all__ = ["judge_report"]
+__all__ = ["is_about", "judge_report", "shares"]
+
+
+def is_about(report: Mapping[str, Any] | None, job: str) -> bool:
+    """Whether there is a report, of the attempt that `job` names as HETCCL_JOB does."""
+    return report is not None and report.get("job") == job
 
 
 def judge_report(spec: JobSpec, report: Mapping[str, Any]) -> Claim:
@@ -27,3 +32,11 @@ def judge_report(spec: JobSpec, report: Mapping[str, Any]) -> Claim:
     if lacking:
         return "InjectionVerified", "False", "RanksMissing", f"hetccl runs in {'; '.join(lacking)}"
     return "InjectionVerified", "True", "Reported", f"hetccl runs in {'; '.join(present)}"
+
+
+def shares(report: Mapping[str, Any]) -> dict[str, str]:
+    """The part of each batch that each pool has, in percent; nothing where the job has no load balance."""
+    told = report.get("shares")
+    if not isinstance(told, Mapping):
+        return {}
+    return {str(pool): f"{part:.0%}" for pool, part in told.items() if isinstance(part, int | float)}

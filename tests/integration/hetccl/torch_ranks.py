@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 from torch.distributed import TCPStore
 
@@ -78,6 +79,7 @@ class Gang:
         command: Sequence[str | Path],
         folder: Path,
         pools: Sequence[str] = POOLS,
+        by_pool: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
         **more: str,
     ) -> None:
         size = len(pools)
@@ -97,7 +99,7 @@ class Gang:
                     MASTER_PORT=str(self._store.port),
                     TORCHELASTIC_USE_AGENT_STORE="True",
                     TORCHELASTIC_RESTART_COUNT="0",
-                    **more,
+                    **{**more, **by_pool.get(pool, {})},
                 ),
                 folder / f"rank{rank}.log",
             )

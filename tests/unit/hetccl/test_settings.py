@@ -30,12 +30,16 @@ def test_everything_that_the_operator_says_is_read(tmp_path: Path) -> None:
             "HETCCL_LOG": "DEBUG",
             "NCCL_SOCKET_IFNAME": "=eth0",
             "NCCL_SHM_DISABLE": "1",
+            "HETCCL_BALANCE": "Static",
+            "HETCCL_BALANCE_LOSS": "Sum",
+            "HETCCL_WEIGHT": "2.5",
         }
     )
     assert (settings.vendor, settings.pool, settings.job, settings.transport) == ("nvidia", "h100", "team/job/3", "TCP")
     assert (settings.token, settings.report_port, settings.home) == (b"secret", 29600, Path("/opt/hetccl"))
     assert (settings.simulate, settings.log_level, settings.socket_ifname) == (True, "DEBUG", "=eth0")
     assert not settings.share_memory
+    assert (settings.balance, settings.balance_loss, settings.weight) == ("Static", "Sum", 2.5)
     assert "secret" not in repr(settings)
     assert "secret" not in repr(settings.identity())
 
@@ -57,6 +61,9 @@ def test_everything_that_the_operator_says_is_read(tmp_path: Path) -> None:
         ("HETCCL_TOKEN_FILE", "/no/such/file", "a readable file (No such file or directory)"),
         ("HETCCL_TOKEN_FILE", "/", "a readable file (Is a directory)"),
         ("HETCCL_TOKEN_FILE", "/dev/null", "the file is empty"),
+        ("HETCCL_BALANCE", "auto", "Off, Static, Auto"),
+        ("HETCCL_WEIGHT", "0", "a number from 0.001 to 1000"),
+        ("HETCCL_WEIGHT", "much", "a number from 0.001 to 1000"),
         ("HETCCL_LOG", "loud", "DEBUG, INFO, WARNING, ERROR"),
         ("NCCL_SHM_DISABLE", "true", "1, 0"),
     ],

@@ -98,6 +98,15 @@ def test_simulation_is_said_only_where_it_is_asked_for() -> None:
     assert env(pods(job(hetccl={"simulate": True}))[0])["HETCCL_SIMULATE"] == "1"
 
 
+def test_ranks_learn_of_the_load_balance_and_their_pools_weight() -> None:
+    assert not any(name.startswith(("HETCCL_BALANCE", "HETCCL_WEIGHT")) for name in env(pods(job())[0]))
+    wanted = job(pool(weight=2.5), pool("amd", vendor="amd"), balance={"mode": "Static", "loss": "Sum"})
+    first, second = (env(pod) for pod in pods(wanted))
+    assert (first["HETCCL_BALANCE"], first["HETCCL_BALANCE_LOSS"], first["HETCCL_WEIGHT"]) == ("Static", "Sum", "2.5")
+    assert second["HETCCL_BALANCE"] == "Static"
+    assert "HETCCL_WEIGHT" not in second
+
+
 def test_torchruns_rendezvous_gets_the_jobs_patience() -> None:
     assert env(pods(job(rendezvous={"timeoutSeconds": 77}))[0])["PET_RDZV_CONF"] == "timeout=77"
 

@@ -307,6 +307,21 @@ def test_a_report_of_an_earlier_attempt_says_nothing() -> None:
     assert cluster.condition("InjectionVerified")[0] == "Unknown"
 
 
+def test_shares_are_followed_where_the_load_is_balanced() -> None:
+    cluster = started(balance={"mode": "Auto"})
+    cluster.report = report(cluster, "nvidia", "amd") | {"shares": {"nvidia": 0.5, "amd": 0.5}}
+    cluster.reconcile()
+    assert cluster.condition("InjectionVerified") == ("True", "Reported")
+    asked = len(cluster.asked)
+    cluster.report = report(cluster, "nvidia", "amd") | {"shares": {"nvidia": 0.742, "amd": 0.258}}
+    cluster.reconcile()
+    assert [pool.share for pool in cluster.status.pools] == ["74%", "26%"]
+    assert len(cluster.asked) > asked
+    cluster.report = None
+    cluster.reconcile()
+    assert [pool.share for pool in cluster.status.pools] == ["74%", "26%"]
+
+
 def test_a_restart_forgets_the_report_of_the_attempt_before() -> None:
     cluster = started(failurePolicy={"maxRestarts": 1})
     cluster.report = report(cluster, "nvidia", "amd")
