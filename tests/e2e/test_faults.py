@@ -9,7 +9,7 @@ from tests.e2e.jobs import RunningJob, quickstart
 from tests.e2e.system import NAMESPACE, System
 
 LONG = 200
-"""Steps enough to be disturbed in mid-run, few enough that rounding does not part the curves (at 400 it does)."""
+"""Steps enough to be disturbed in mid-run."""
 
 
 def kill_container(system: System, pod: dict[str, Any], container: str) -> None:
