@@ -1,8 +1,8 @@
-"""The collectives of a group of ranks, over CPU tensors, blocking in the caller's thread.
+"""The collectives of a group of ranks, over CPU tensors.
 
 Tensors are contiguous and are taken flat. Every call is the same on all ranks of the group, in the same order; sends
-and receives keep an order of their own for each pair of ranks and direction. What fails once fails on every rank, and
-the group is unusable from then on.
+and receives keep an order of their own for each pair of ranks and direction. Calls block, those in `starting` do not.
+What fails once fails on every rank, and the group is unusable from then on.
 """
 
 import hashlib
@@ -11,7 +11,8 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -21,8 +22,9 @@ from hetccl.bootstrap import Store, gather
 from hetccl.calls import Call, describe, sizes_digest
 from hetccl.dtypes import Op, Reduction, check_reduction, code_of
 from hetccl.errors import CollectiveError, HetcclError
+from hetccl.handle import Handle
 from hetccl.plan import Schedule, collectives
-from hetccl.runners import Failure, Group, Status
+from hetccl.runners import Failure, Group, Launch, Status
 from hetccl.topology import Rank, Topology
 from hetccl.wires.endpoint import endpoint
 
@@ -63,8 +65,6 @@ class _Lane:
 
     def __init__(self, group: Group, ranks: Sequence[int]) -> None:
         self.group, self.ranks = group, ranks
-        self.sequence = 0
-        self.lock = threading.Lock()
         self.connected: set[int] = set()
         self.ready: dict[Hashable, _Ready] = {}
 
@@ -79,7 +79,7 @@ class _Ready:
     lane: _Lane
     call: Call
     peers: frozenset[int]
-    launch: Callable[[int, int, int, float], Failure | None]
+    launch: Launch
     connected: bool = False
 
 
@@ -98,6 +98,7 @@ class Communicator:
         self._broken: str | None = None
         self._breaking = threading.Lock()
         self._ended = threading.Event()
+        self._starting = threading.local()
         self._endpoint = endpoint(identity.token, identity.interfaces, share_memory=identity.share_memory)
         own = Rank(
             vendor=identity.vendor,
@@ -300,6 +301,19 @@ class Communicator:
         ready = lane.ready.get(key) or self._prepare(key, lambda: (call, collectives.receive(0, call.count)), lane)
         self._run(ready, tensor, tensor, timeout)
 
+    @contextmanager
+    def starting(self) -> Iterator[list[Handle]]:
+        """What this thread calls in the block is only started: the calls return at once, their handles are in the list.
+
+        Tensors may be used again when their handle is done.
+        """
+        handles: list[Handle] = []
+        before, self._starting.handles = getattr(self._starting, "handles", None), handles
+        try:
+            yield handles
+        finally:
+            self._starting.handles = before
+
     # The life of the group
 
     @property
@@ -353,7 +367,12 @@ class Communicator:
         call, schedule = plan()
         reduction = Reduction.SUM if call.reduction is None else call.reduction.reduction
         program = self._endpoint.runner.program(schedule, code_of(call.dtype), reduction)
-        ready = _Ready(lane, call, schedule.peers, lane.group.bind(program, call.what, call.count))
+        ready = _Ready(
+            lane,
+            call,
+            schedule.peers,
+            lane.group.bind(program, call.what, call.count, schedule.scratch * call.dtype.itemsize),
+        )
         if len(lane.ready) >= PREPARED_CALLS:
             lane.ready.pop(next(iter(lane.ready)), None)
         lane.ready[key] = ready
@@ -366,24 +385,28 @@ class Communicator:
             )
         if not (source.is_contiguous() and target.is_contiguous()):
             raise ValueError(f"rank {self.rank}: {ready.call.name} takes contiguous tensors: call contiguous() first")
+        if self._broken is not None:
+            raise CollectiveError(self._broken)
         seconds = self._timeout if timeout is None else timeout
-        lane = ready.lane
-        with lane.lock:
-            if self._broken is not None:
-                raise CollectiveError(self._broken)
-            lane.sequence = sequence = lane.sequence + 1
-            left = seconds if ready.connected else self._reach(ready, sequence, seconds)
-            failure = ready.launch(source.data_ptr(), target.data_ptr(), sequence, left)
+        left = seconds if ready.connected else self._reach(ready, seconds)
+        handles: list[Handle] | None = getattr(self._starting, "handles", None)
+        if handles is not None:
+            handle = Handle(lambda failure: self._failed(failure, ready, seconds), (source, target))
+            handles.append(handle.start(ready.launch, source.data_ptr(), target.data_ptr(), left))
+            return
+        failure = ready.launch.run(source.data_ptr(), target.data_ptr(), left)
         if failure is not None:
-            raise self._failed(failure, ready, sequence, seconds)
+            raise self._failed(failure, ready, seconds)
 
-    def _reach(self, ready: _Ready, sequence: int, seconds: float) -> float:
+    def _reach(self, ready: _Ready, seconds: float) -> float:
         """Connect whom a call has to do with. Returns what is left of the time."""
         deadline = time.monotonic() + seconds
         try:
             self._connect(ready.lane, ready.peers - ready.lane.connected, deadline)
         except HetcclError as error:
-            text = f"rank {self.rank}: {ready.call.describe(sequence)} of group {self.name}: {error}"
+            text = (
+                f"rank {self.rank}: {ready.call.describe(ready.lane.group.sequence + 1)} of group {self.name}: {error}"
+            )
             raise type(error)(self._agree(text, -1)) from None
         ready.connected = True
         return max(0.0, deadline - time.monotonic())
@@ -411,15 +434,14 @@ class Communicator:
                     lane = self._pairs[source, target] = _Lane(group, (source, target))
         return lane
 
-    def _failed(self, failure: Failure, ready: _Ready, sequence: int, seconds: float) -> HetcclError:
-        lane, own = ready.lane, ready.call.describe(sequence)
+    def _failed(self, failure: Failure, ready: _Ready, seconds: float) -> HetcclError:
+        lane, own = ready.lane, ready.call.describe(failure.own)
         where = f"rank {self.rank}: {own} of group {self.name}"
         rank = lane.ranks[failure.rank] if failure.rank >= 0 else -1
         match failure.status:
             case Status.ABORTED:
+                self._ended.wait(AGREEMENT_SECONDS)  # one before it failed: what is agreed of that one is the reason
                 return CollectiveError(self._broken or f"{where} was aborted")
-            case Status.BUSY:
-                return CollectiveError(f"{where} was called while another collective of the group runs")
             case Status.TIMEOUT:
                 waiting = [lane.ranks[member] for member in failure.waiting]
                 text = f"{where} timed out after {seconds:g} s, waiting for {self.topology.describe(waiting)}"

@@ -32,7 +32,9 @@ struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size) {
     group->rank = rank;
     group->size = size;
     group->peers = peers;
-    atomic_flag_clear(&group->running);
+    group->last = &group->first;
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_cond_init(&group->changed, NULL);
     pthread_mutex_lock(&lock);
     group->next = *bucket(id);
     *bucket(id) = group;
@@ -52,6 +54,11 @@ static void drop_spilled(struct het_link *link, uint64_t id) {
 }
 
 void het_group_close(struct het_group *group) {
+    het_abort(group);
+    pthread_mutex_lock(&group->lock);
+    group->closed = 1;
+    while (group->running || group->first) pthread_cond_wait(&group->changed, &group->lock);
+    pthread_mutex_unlock(&group->lock);
     pthread_mutex_lock(&lock);
     for (struct het_group **at = bucket(group->id); *at; at = &(*at)->next)
         if (*at == group) {
@@ -62,8 +69,14 @@ void het_group_close(struct het_group *group) {
     pthread_mutex_unlock(&lock);
     for (int32_t r = 0; r < group->size; r++)
         if (group->peers[r].link) drop_spilled(group->peers[r].link, group->id);
+}
+
+void het_group_free(struct het_group *group) {
+    pthread_cond_destroy(&group->changed);
+    pthread_mutex_destroy(&group->lock);
     free(group->peers);
     free(group->arena);
+    free(group->scratch);
     free(group);
 }
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Versions of this interface and of the flat plan; the caller compares them before anything else. */
-enum { HET_INTERFACE = 2, HET_PLAN_VERSION = 1 };
+enum { HET_INTERFACE = 3, HET_PLAN_VERSION = 1 };
 int het_interface(void);
 
 enum het_status {
@@ -15,13 +15,13 @@ enum het_status {
     HET_DEAD = 2,     /* the link to `rank` broke, with `code` as errno */
     HET_ABORTED = 3,  /* het_abort was called for this group */
     HET_MISMATCH = 4, /* `rank` runs another collective: its `sequence`, `what`, `count` */
-    HET_BUSY = 5,     /* the group runs another collective in another thread */
     HET_MEMORY = 6,
     HET_INVALID = 7   /* the plan does not fit the group */
 };
 
 struct het_error {
     int32_t status, rank, code, waiting_count;
+    uint64_t own; /* the sequence number of what failed; the next three are those of the message that did not fit */
     uint64_t sequence, what, count;
     int32_t waiting[64]; /* the first of the ranks that were waited for */
 };
@@ -43,10 +43,14 @@ void het_link_kill(struct het_link *link, int32_t code);
 struct het_group;
 /* The id is the same on all ranks, below 2^48. */
 struct het_group *het_group_open(uint64_t id, int32_t rank, int32_t size);
-/* `link` leads to rank `peer`: before the first plan that has to do with it, and while no collective is running. */
+/* `link` leads to rank `peer`: before the first plan that has to do with it. */
 void het_group_connect(struct het_group *group, int32_t peer, struct het_link *link);
-/* No collective of the group may be running. Messages of it that still arrive are dropped. */
+/* Ends what runs and what is to run, waits for it, and takes nothing any more. Messages of it that still arrive are dropped. */
 void het_group_close(struct het_group *group);
+/* Once it is closed and no thread can call anything with it. */
+void het_group_free(struct het_group *group);
+/* The sequence number of the collective that was asked for last; the first is 1. */
+uint64_t het_group_sequence(struct het_group *group);
 /* End what the group is waiting for, and all that it will wait for. */
 void het_abort(struct het_group *group);
 
@@ -57,16 +61,36 @@ struct het_plan;
 struct het_plan *het_plan_load(const int64_t *words, int64_t count);
 void het_plan_free(struct het_plan *plan);
 
-/* A collective. `what` and `count` are compared with every message; the timeout is in nanoseconds. */
+/* ---- collectives: those of a group run one after the other, as they were asked for; groups do not wait for each other ---- */
+
+/* `what` and `count` are compared with every message. Timeouts are in nanoseconds, from when a collective's turn comes. */
 struct het_call {
     struct het_group *group;
     const struct het_plan *plan;
-    void *bases[3]; /* input, output, scratch */
-    uint64_t sequence, what, count;
-    int64_t timeout;
-    struct het_error *error;
+    uint64_t what, count;
+    uint64_t scratch_bytes;
 };
-/* Run one to its end. Returns a het_status, and tells more in `error` where that is not HET_OK. */
-int32_t het_run(const struct het_call *call);
+/* Run one to its end: in this thread, unless others of the group are before it. Returns a het_status; where that is not HET_OK,
+ * het_error tells more until this thread's next call of het_run. */
+int32_t het_run(const struct het_call *call, void *input, void *output, int64_t timeout);
+const struct het_error *het_error(void);
+
+/* One that runs by itself, in the progress thread of the process. All that it was given lives until it is done. */
+struct het_ticket;
+/* NULL without memory. `tag`, unless 0, is the caller's name for it. */
+struct het_ticket *het_start(const struct het_call *call, void *input, void *output, int64_t timeout, uint64_t tag);
+/* Whether it is done, waiting so many nanoseconds for that. */
+int32_t het_wait(struct het_ticket *ticket, int64_t timeout);
+/* How it went, once it is done; its status may be HET_OK. */
+const struct het_error *het_ticket_error(const struct het_ticket *ticket);
+/* Once it is done. */
+void het_ticket_free(struct het_ticket *ticket);
+/* Have het_finished tell of it. Returns 1 instead where it is done already. */
+int32_t het_watch(struct het_ticket *ticket);
+/* Wait for tickets that are watched, or that fail, to be done. Returns how many tags were written, `most` at most; -1 once
+ * het_stop was called. */
+int32_t het_finished(uint64_t *tags, int32_t most);
+/* The process is about to end: nothing that was started touches any memory from here on. */
+void het_stop(void);
 
 #endif

@@ -1,10 +1,14 @@
 #include "link.h"
 
+#include "hetccl.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+size_t het_ring_size(uint32_t slots, uint32_t slot_bytes) { return het_ring_bytes(slots, slot_bytes); }
 
 static struct het_link *new_link(void) {
     struct het_link *link = aligned_alloc(HET_LINE, (sizeof *link + HET_LINE - 1) / HET_LINE * HET_LINE);
@@ -16,7 +20,7 @@ static struct het_link *new_link(void) {
     return link;
 }
 
-struct het_link *het_link_shm(void *tx_memory, void *rx_memory, uint32_t slots, uint32_t slot_bytes) {
+struct het_link *het_link_open_shm(void *tx_memory, void *rx_memory, uint32_t slots, uint32_t slot_bytes) {
     struct het_link *link = new_link();
     if (!link) return NULL;
     link->tx = het_ring_over(tx_memory, slots, slot_bytes);
@@ -24,7 +28,7 @@ struct het_link *het_link_shm(void *tx_memory, void *rx_memory, uint32_t slots, 
     return link;
 }
 
-struct het_link *het_link_tcp(const int *fds, int stripes, uint32_t slots, uint32_t slot_bytes) {
+struct het_link *het_link_open_tcp(const int32_t *fds, int32_t stripes, uint32_t slots, uint32_t slot_bytes) {
     if (stripes < 1 || stripes > HET_STRIPES) return NULL;
     size_t bytes = (het_ring_bytes(slots, slot_bytes) + HET_LINE - 1) / HET_LINE * HET_LINE;
     struct het_link *link = new_link();
@@ -46,11 +50,13 @@ struct het_link *het_link_tcp(const int *fds, int stripes, uint32_t slots, uint3
     return link;
 }
 
-void het_link_free(struct het_link *link) {
+void het_link_close(struct het_link *link) {
     while (link->spilled) het_link_drop_spilled(link, &link->spilled);
     free(link->memory);
     free(link);
 }
+
+void het_link_kill(struct het_link *link, int32_t code) { atomic_store(&link->dead, code); }
 
 struct het_line *het_link_reserve(struct het_link *link, uint32_t bytes, uint32_t leave, unsigned char **payload) {
     uint64_t message = link->tx_last + 1;

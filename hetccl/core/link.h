@@ -38,10 +38,6 @@ struct het_link {
     void *memory;                   /* a tcp link's rings */
 };
 
-struct het_link *het_link_shm(void *tx_memory, void *rx_memory, uint32_t slots, uint32_t slot_bytes);
-struct het_link *het_link_tcp(const int *fds, int stripes, uint32_t slots, uint32_t slot_bytes);
-void het_link_free(struct het_link *link);
-
 /* Move bytes between rings and sockets, as far as they go without waiting; nothing to do for shm. Sets `dead` on failure.
  * From a dead peer what had arrived is still taken: it may be all that is needed. */
 void het_link_pump(struct het_link *link);

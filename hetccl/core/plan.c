@@ -71,6 +71,8 @@ static int read_words(struct het_plan *plan, const int64_t *words, int64_t n_ste
     return 0;
 }
 
+int het_interface(void) { return HET_INTERFACE; }
+
 struct het_plan *het_plan_load(const int64_t *words, int64_t count) {
     if (count < HEADER || words[0] != HET_PLAN_VERSION) return NULL;
     int64_t n_steps = words[1], n_operands = words[2], n_edges = words[3];

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hetccl.plan import Schedule
 
-__all__ = ["LANE_BITS", "SLOTS", "SLOT_BYTES", "Failure", "Group", "Link", "Runner", "Status"]
+__all__ = ["LANE_BITS", "SLOTS", "SLOT_BYTES", "Failure", "Group", "Launch", "Link", "Runner", "Status", "Ticket"]
 
 SLOTS, SLOT_BYTES = 8, 128 << 10
 """Messages of this size at most; this many in a ring of shared memory. Both sides of a link must agree."""
@@ -23,7 +23,6 @@ class Status(IntEnum):
     DEAD = 2
     ABORTED = 3
     MISMATCH = 4
-    BUSY = 5
     MEMORY = 6
     INVALID = 7
 
@@ -31,9 +30,11 @@ class Status(IntEnum):
 @dataclass(frozen=True)
 class Failure:
     """A failed collective: by DEAD and MISMATCH, `rank` is whose fault it was; by TIMEOUT, `waiting` are the ranks that
-    were waited for. `code` is an errno; `sequence`, `what` and `count` are those of the message that did not fit."""
+    were waited for. `own` is the sequence number of what failed, `code` an errno; `sequence`, `what` and `count` are
+    those of the message that did not fit."""
 
     status: Status
+    own: int
     rank: int = -1
     code: int = 0
     waiting: tuple[int, ...] = ()
@@ -52,21 +53,53 @@ class Link(Protocol):
         """Release what the link holds, once no collective uses it."""
 
 
+class Ticket(Protocol):
+    """A collective that was started."""
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether it is done, after so many seconds at most; None: as long as it takes."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """How it failed, if it did. Only of one that is done."""
+
+    def watch(self) -> bool:
+        """Have its `tell` called when it is done. False where it is done already: it is not called then."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A program in a group. Collectives of a group run one after the other, in the order of these calls.
+
+    `run(source, target, timeout)` runs it to its end. `start(source, target, timeout, tell)` returns at once; where it
+    fails, or is done and was to be watched, `tell(ticket)` is called in a thread of the runner's. `source`, `target`
+    are addresses; the runner keeps `tell`, and so all that it refers to, until it is done. Timeouts are in seconds,
+    from when its turn comes.
+    """
+
+    run: Callable[[int, int, float], Failure | None]
+    start: Callable[[int, int, float, Callable[[Ticket], None]], Ticket]
+
+
 class Group(Protocol):
     """The ranks of a communicator."""
 
     def connect(self, rank: int, link: Any) -> None:
         """Say how a rank is reached, before the first program that has to do with it."""
 
-    def bind(self, program: Any, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
-        """A function that runs a program to its end, once a call: given the addresses of input and output, the sequence
-        number and the timeout in seconds."""
+    @property
+    def sequence(self) -> int:
+        """The number of the collective that was asked for last; the first is 1."""
+
+    def bind(self, program: Any, what: int, count: int, scratch: int) -> Launch:
+        """What runs a program that uses `scratch` bytes beside input and output; `what` and `count` are compared with
+        the other ranks'."""
 
     def abort(self) -> None:
         """End what runs, and all that will be run."""
 
     def close(self) -> None:
-        """Release what the group holds, once nothing runs."""
+        """Abort, wait until nothing runs, and release what the group holds."""
 
 
 class Runner(Protocol):

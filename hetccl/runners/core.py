@@ -1,19 +1,22 @@
 """The C core through ctypes. Every call runs without the GIL."""
 
+import atexit
 import ctypes
 import functools
+import itertools
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetccl.plan import Schedule
 from hetccl.plan.schedule import flatten
-from hetccl.runners.base import SLOT_BYTES, SLOTS, Failure, Status
+from hetccl.runners.base import SLOT_BYTES, SLOTS, Failure, Launch, Status, Ticket
 
 __all__ = ["CoreRunner", "library"]
 
-INTERFACE = 2
+INTERFACE = 3
 FILE = Path(__file__).parents[1] / "core" / "libhetccl.so"
 _MOST_WAITING = 64
 _LONGEST_SECONDS = 1e9
@@ -25,6 +28,7 @@ class _Error(ctypes.Structure):
         ("rank", ctypes.c_int32),
         ("code", ctypes.c_int32),
         ("waiting_count", ctypes.c_int32),
+        ("own", ctypes.c_uint64),
         ("sequence", ctypes.c_uint64),
         ("what", ctypes.c_uint64),
         ("count", ctypes.c_uint64),
@@ -36,20 +40,23 @@ class _Call(ctypes.Structure):
     _fields_ = (
         ("group", ctypes.c_void_p),
         ("plan", ctypes.c_void_p),
-        ("input", ctypes.c_void_p),
-        ("output", ctypes.c_void_p),
-        ("scratch", ctypes.c_void_p),
-        ("sequence", ctypes.c_uint64),
         ("what", ctypes.c_uint64),
         ("count", ctypes.c_uint64),
-        ("timeout", ctypes.c_int64),
-        ("error", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_uint64),
     )
 
 
-def _failure(error: _Error) -> Failure:
+def _failure(address: int) -> Failure | None:
+    error = _Error.from_address(address)
+    if not error.status:
+        return None
     waiting = tuple(sorted(error.waiting[: min(error.waiting_count, _MOST_WAITING)]))
-    return Failure(Status(error.status), error.rank, error.code, waiting, error.sequence, error.what, error.count)
+    theirs = error.sequence, error.what, error.count
+    return Failure(Status(error.status), error.own, error.rank, error.code, waiting, *theirs)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(min(seconds, _LONGEST_SECONDS) * 1e9)
 
 
 @functools.cache
@@ -72,14 +79,25 @@ def library() -> ctypes.CDLL | None:
         "het_group_open": (pointer, unsigned, number, number),
         "het_group_connect": (None, pointer, number, pointer),
         "het_group_close": (None, pointer),
+        "het_group_free": (None, pointer),
+        "het_group_sequence": (unsigned, pointer),
         "het_abort": (None, pointer),
         "het_plan_load": (pointer, pointer, long),
         "het_plan_free": (None, pointer),
-        "het_run": (number, pointer),
+        "het_run": (number, pointer, pointer, pointer, long),
+        "het_error": (pointer,),
+        "het_start": (pointer, pointer, pointer, pointer, long, unsigned),
+        "het_wait": (number, pointer, long),
+        "het_ticket_error": (pointer, pointer),
+        "het_ticket_free": (None, pointer),
+        "het_watch": (number, pointer),
+        "het_finished": (number, pointer, number),
+        "het_stop": (None,),
     }
     for name, (result, *arguments) in signatures.items():
         function = getattr(core, name)
         function.restype, function.argtypes = result, arguments
+    atexit.register(core.het_stop)  # before the memory goes that the progress thread works on
     return core
 
 
@@ -108,49 +126,131 @@ class _Program:
             self._core.het_plan_free(self.handle)
 
 
-class _Group:
-    def __init__(self, core: ctypes.CDLL, identity: int, rank: int, size: int) -> None:
+class _Ticket:
+    def __init__(self, core: ctypes.CDLL, handle: int, kept: object) -> None:
+        self._core, self._handle, self._kept = core, handle, kept
+        self.watched = False
+
+    def wait(self, seconds: float | None) -> bool:
+        return bool(self._core.het_wait(self._handle, _nanoseconds(_LONGEST_SECONDS if seconds is None else seconds)))
+
+    @property
+    def failure(self) -> Failure | None:
+        return _failure(self._core.het_ticket_error(self._handle))
+
+    def watch(self) -> bool:
+        self.watched = True
+        return not self._core.het_watch(self._handle)
+
+    def __del__(self) -> None:
+        if self.wait(0):  # else the process ends, and the core still has it
+            self._core.het_ticket_free(self._handle)
+
+
+class _Started:
+    """Keeps the tickets that are not done, and tells of those that the core says are to be told of."""
+
+    def __init__(self, core: ctypes.CDLL) -> None:
         self._core = core
-        self._handle = core.het_group_open(identity, rank, size)
-        if not self._handle:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._tickets: dict[int, tuple[_Ticket, Callable[[Ticket], None]]] = {}
+        self._listening = False
+
+    def start(
+        self, in_flight: "deque[int]", begin: Callable[[int], int | None], tell: Callable[[Ticket], None], kept: object
+    ) -> _Ticket:
+        """Start one by `begin`, which is given its number. `in_flight` are its group's, the oldest first."""
+        with self._lock:
+            if not self._listening:
+                threading.Thread(target=self._listen, name="hetccl-finished", daemon=True).start()
+                self._listening = True
+            while in_flight and self._dropped(in_flight[0]):
+                in_flight.popleft()
+            number = next(self._numbers)
+            handle = begin(number)
+            if not handle:
+                raise MemoryError("the C core has no memory, or no thread, to start a collective")
+            ticket = _Ticket(self._core, handle, kept)
+            self._tickets[number] = ticket, tell
+            in_flight.append(number)
+        return ticket
+
+    def _dropped(self, number: int) -> bool:
+        """Drop one that is done, unless it is told of and dropped then. False where it is not done."""
+        if number not in self._tickets:
+            return True
+        ticket, _ = self._tickets[number]
+        if not ticket.wait(0):
+            return False
+        if not ticket.watched and ticket.failure is None:
+            del self._tickets[number]
+        return True
+
+    def _listen(self) -> None:
+        numbers = (ctypes.c_uint64 * 64)()
+        while (count := self._core.het_finished(numbers, len(numbers))) > 0:
+            for number in numbers[:count]:
+                with self._lock:  # it may not be among the tickets yet
+                    started = self._tickets.pop(number, None)
+                if started is not None:
+                    ticket, tell = started
+                    tell(ticket)
+                    del ticket, tell
+                started = None
+
+
+class _Bound:
+    """A program in a group, and what it is called with."""
+
+    def __init__(self, group: "_Group", program: _Program, what: int, count: int, scratch: int) -> None:
+        self._group, self._program = group, program  # they live as long as what runs them
+        self._pointer = ctypes.byref(_Call(group.handle, program.handle, what, count, scratch))
+        self._run, self._error, self._start = group.core.het_run, group.core.het_error, group.core.het_start
+
+    def run(self, source: int, target: int, timeout: float) -> Failure | None:
+        if self._run(self._pointer, source, target, _nanoseconds(timeout)):
+            return _failure(self._error())
+        return None
+
+    def start(self, source: int, target: int, timeout: float, tell: Callable[[Ticket], None]) -> Ticket:
+        def begin(number: int) -> int | None:
+            handle: int | None = self._start(self._pointer, source, target, _nanoseconds(timeout), number)
+            return handle
+
+        return self._group.started.start(self._group.in_flight, begin, tell, self)
+
+
+class _Group:
+    def __init__(self, core: ctypes.CDLL, started: _Started, identity: int, rank: int, size: int) -> None:
+        self.core, self.started = core, started
+        self.handle = core.het_group_open(identity, rank, size)
+        if not self.handle:
             raise MemoryError("the C core has no memory for a group")
-        self._ended = threading.Lock()  # held while a collective runs
-        self._alive = threading.Lock()  # held while an abort looks at the group
+        self.in_flight: deque[int] = deque()
+        self._closed = False
 
     def connect(self, rank: int, link: _Link) -> None:
-        with self._ended:
-            if self._handle:
-                self._core.het_group_connect(self._handle, rank, link.handle)
+        self.core.het_group_connect(self.handle, rank, link.handle)
 
-    def bind(self, program: _Program, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
-        error = _Error()
-        call = _Call(self._handle, program.handle, 0, 0, 0, 0, what, count, 0, ctypes.addressof(error))
-        pointer, run, lock = ctypes.byref(call), self._core.het_run, self._ended
+    @property
+    def sequence(self) -> int:
+        return int(self.core.het_group_sequence(self.handle))
 
-        def launch(source: int, target: int, sequence: int, timeout: float) -> Failure | None:
-            with lock:
-                if not self._handle:
-                    return Failure(Status.ABORTED)
-                call.input = source
-                call.output = target
-                call.sequence = sequence
-                call.timeout = int(min(timeout, _LONGEST_SECONDS) * 1e9)
-                return _failure(error) if run(pointer) else None
-
-        launch.program = program  # type: ignore[attr-defined]  # the plan lives as long as what runs it
-        return launch
+    def bind(self, program: _Program, what: int, count: int, scratch: int) -> Launch:
+        bound = _Bound(self, program, what, count, scratch)
+        return Launch(bound.run, bound.start)
 
     def abort(self) -> None:
-        with self._alive:
-            if self._handle:
-                self._core.het_abort(self._handle)
+        self.core.het_abort(self.handle)
 
     def close(self) -> None:
-        self.abort()
-        with self._ended, self._alive:
-            handle, self._handle = self._handle, None
-        if handle:
-            self._core.het_group_close(handle)
+        self._closed = True
+        self.core.het_group_close(self.handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", False):
+            self.core.het_group_free(self.handle)
 
 
 class CoreRunner:
@@ -160,6 +260,7 @@ class CoreRunner:
 
     def __init__(self, core: ctypes.CDLL) -> None:
         self._core = core
+        self._started = _Started(core)
 
     def tcp(self, sockets: Sequence[socket.socket]) -> _Link:
         for each in sockets:
@@ -176,7 +277,7 @@ class CoreRunner:
         return -(-size // 64) * 64
 
     def group(self, identity: int, rank: int, size: int) -> _Group:
-        return _Group(self._core, identity, rank, size)
+        return _Group(self._core, self._started, identity, rank, size)
 
     def program(self, schedule: Schedule, dtype: int, reduction: int) -> _Program:
         return _Program(self._core, flatten(schedule, dtype, reduction))

@@ -18,7 +18,7 @@ import torch
 
 from hetccl.dtypes import DTYPES, Reduction
 from hetccl.plan import Buffer, Operand, Schedule, Step, Wire
-from hetccl.runners.base import LANE_BITS, SLOT_BYTES, Failure, Status
+from hetccl.runners.base import LANE_BITS, SLOT_BYTES, Failure, Launch, Status, Ticket
 
 __all__ = ["PythonRunner"]
 
@@ -170,8 +170,11 @@ class _Program:
 
 
 class _Run:
-    def __init__(self, group: "_Group", program: _Program, bases: Sequence[int], tag: tuple[int, int, int]) -> None:
+    def __init__(
+        self, group: "_Group", program: _Program, bases: Sequence[int], tag: tuple[int, int, int], scratch: object
+    ) -> None:
         self.group, self.program, self.bases, self.tag = group, program, bases, tag
+        self._scratch = scratch
         self.deadline = 0.0
 
     def steps(self) -> None:
@@ -197,7 +200,7 @@ class _Run:
             len(message.payload) != count * self.program.dtype.itemsize
         ):
             theirs = message.sequence, message.what, message.count
-            raise _Failed(Failure(Status.MISMATCH, operand.peer, 0, (), *theirs))
+            raise _Failed(Failure(Status.MISMATCH, self.tag[0], operand.peer, 0, (), *theirs))
         if not message.payload:
             return torch.empty(0, dtype=self.program.dtype)
         return torch.frombuffer(bytearray(message.payload), dtype=torch.uint8).view(self.program.dtype)
@@ -239,42 +242,103 @@ class _Run:
 
     def _check(self, peer: int) -> None:
         if self.group.aborted:
-            raise _Failed(Failure(Status.ABORTED))
+            raise _Failed(Failure(Status.ABORTED, self.tag[0]))
         if code := self.group.links[peer].dead:
-            raise _Failed(Failure(Status.DEAD, peer, code=code))
+            raise _Failed(Failure(Status.DEAD, self.tag[0], peer, code))
         if time.monotonic() >= self.deadline:
-            raise _Failed(Failure(Status.TIMEOUT, waiting=(peer,)))
+            raise _Failed(Failure(Status.TIMEOUT, self.tag[0], waiting=(peer,)))
+
+
+class _Ticket:
+    def __init__(self, run: _Run, timeout: float, tell: "Callable[[Ticket], None] | None" = None) -> None:
+        self.run, self.timeout, self._tell = run, timeout, tell
+        self.failure: Failure | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._watched = False
+
+    def wait(self, seconds: float | None) -> bool:
+        return self._done.wait(seconds)
+
+    def watch(self) -> bool:
+        with self._lock:
+            self._watched = True
+            return not self._done.is_set()
+
+    def finish(self, failure: Failure | None) -> None:
+        self.failure = failure
+        with self._lock:
+            self._done.set()
+            told = self._watched or failure is not None
+        tell, self._tell = self._tell, None
+        if told and tell is not None:
+            tell(self)
 
 
 class _Group:
+    """One thread runs its collectives, in order."""
+
     def __init__(self, identity: int, rank: int) -> None:
         self.identity, self.rank = identity, rank
         self.links: dict[int, _Link] = {}
         self.aborted = False
-        self._running = threading.Lock()
+        self.sequence = 0
+        self._failed = False
+        self._waiting: deque[_Ticket | None] = deque()  # None: no more will come
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
 
     def connect(self, rank: int, link: _Link) -> None:
         self.links[rank] = link
 
-    def bind(self, program: _Program, what: int, count: int) -> Callable[[int, int, int, float], Failure | None]:
-        def launch(source: int, target: int, sequence: int, timeout: float) -> Failure | None:
-            if self.aborted:
-                return Failure(Status.ABORTED)
-            if not self._running.acquire(blocking=False):
-                return Failure(Status.BUSY)
-            run = _Run(self, program, (source, target, 0), (sequence, what, count))
-            run.deadline = time.monotonic() + timeout
-            try:
-                for link in self.links.values():
-                    link.start(self.identity, sequence)
-                run.steps()
-            except _Failed as failed:
-                return failed.failure
-            finally:
-                self._running.release()
-            return None
+    def bind(self, program: _Program, what: int, count: int, scratch: int) -> Launch:
+        def run(source: int, target: int, timeout: float) -> Failure | None:
+            ticket = ask(source, target, timeout)
+            ticket.wait(None)
+            return ticket.failure
 
-        return launch
+        def ask(source: int, target: int, timeout: float, tell: Callable[[Ticket], None] | None = None) -> _Ticket:
+            with self._changed:
+                self.sequence += 1
+                room = ctypes.create_string_buffer(max(scratch, 1))
+                bases = source, target, ctypes.addressof(room)
+                ticket = _Ticket(_Run(self, program, bases, (self.sequence, what, count), room), timeout, tell)
+                if not self.aborted:
+                    if self._thread is None:
+                        self._thread = threading.Thread(target=self._serve, name="hetccl-group", daemon=True)
+                        self._thread.start()
+                    self._waiting.append(ticket)
+                    self._changed.notify_all()
+                    return ticket
+            ticket.finish(Failure(Status.ABORTED, ticket.run.tag[0]))
+            return ticket
+
+        return Launch(run, ask)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                ticket = self._waiting.popleft()
+            if ticket is None:
+                return
+            failure = self._execute(ticket)
+            self._failed |= failure is not None
+            ticket.finish(failure)
+            del ticket
+
+    def _execute(self, ticket: _Ticket) -> Failure | None:
+        run = ticket.run
+        if self.aborted or self._failed:
+            return Failure(Status.ABORTED, run.tag[0])
+        run.deadline = time.monotonic() + ticket.timeout
+        try:
+            for link in self.links.values():
+                link.start(self.identity, run.tag[0])
+            run.steps()
+        except _Failed as failed:
+            return failed.failure
+        return None
 
     def abort(self) -> None:
         self.aborted = True
@@ -284,9 +348,13 @@ class _Group:
 
     def close(self) -> None:
         self.abort()
-        with self._running:
-            for link in self.links.values():
-                link.forget(self.identity)
+        with self._changed:
+            self._waiting.append(None)
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        for link in self.links.values():
+            link.forget(self.identity)
 
 
 def reduce(sources: Sequence[torch.Tensor], reduction: Reduction, divisor: int) -> torch.Tensor:

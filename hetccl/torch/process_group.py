@@ -16,15 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import ProcessGroup, Store
 
 from hetccl.communicator import Communicator
-from hetccl.errors import HetcclError
 from hetccl.torch import collectives
 from hetccl.torch.reductions import reduction
-from hetccl.torch.tensors import check, one, readable, writable
-from hetccl.torch.work import Lane, Operation
+from hetccl.torch.tensors import check, is_flat, one, readable, writable
+from hetccl.torch.work import Lane, Operation, Starting
 
 DRAIN_SECONDS = 10.0
 """How long destroy_process_group waits for operations in flight before it aborts them."""
@@ -61,7 +59,7 @@ class HetProcessGroup(ProcessGroup):
             with writable(tensor) as flat:
                 self.communicator.all_reduce(flat, op, timeout=seconds)
 
-        return self._collective("all_reduce", call, opts, [tensor])
+        return self._collective("all_reduce", call, opts, [tensor], [tensor])
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Operation:
         check("all_reduce_coalesced", tensors)
@@ -72,7 +70,7 @@ class HetProcessGroup(ProcessGroup):
                 with writable(tensor) as flat:
                     self.communicator.all_reduce(flat, op, timeout=seconds)
 
-        return self._collective("all_reduce_coalesced", call, opts, tensors)
+        return self._collective("all_reduce_coalesced", call, opts, tensors, tensors)
 
     def broadcast(self, tensors: Sequence[Tensor], opts: Any = None) -> Operation:
         tensor, root = one("broadcast", tensors), _root(opts)
@@ -81,7 +79,7 @@ class HetProcessGroup(ProcessGroup):
             with writable(tensor) as flat:
                 self.communicator.broadcast(flat, root, timeout=seconds)
 
-        return self._collective("broadcast", call, opts, [tensor])
+        return self._collective("broadcast", call, opts, [tensor], [tensor])
 
     def reduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Operation:
         tensor, op, root = one("reduce", tensors), reduction(opts), _root(opts)
@@ -90,7 +88,7 @@ class HetProcessGroup(ProcessGroup):
             with writable(tensor) if self.rank() == root else nullcontext(readable(tensor)) as flat:
                 self.communicator.reduce(flat, root, op, timeout=seconds)
 
-        return self._collective("reduce", call, opts, [tensor])
+        return self._collective("reduce", call, opts, [tensor], [tensor])
 
     def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None) -> Operation:
         tensor, parts = one("all_gather", inputs), self._parts("all_gather", outputs)
@@ -128,7 +126,7 @@ class HetProcessGroup(ProcessGroup):
                 with writable(output) as flat:
                     self.communicator.all_gather(flat, readable(input), timeout=seconds)
 
-        return self._collective(name, call, opts, outputs)
+        return self._collective(name, call, opts, outputs, [*outputs, *inputs])
 
     def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None) -> Operation:
         tensor, root = one("gather", inputs), _root(opts)
@@ -174,7 +172,7 @@ class HetProcessGroup(ProcessGroup):
                 with writable(output) as flat:
                     self.communicator.reduce_scatter(flat, readable(input), op, timeout=seconds)
 
-        return self._collective(name, call, opts, outputs)
+        return self._collective(name, call, opts, outputs, [*outputs, *inputs])
 
     def all_to_all_single(
         self,
@@ -192,7 +190,7 @@ class HetProcessGroup(ProcessGroup):
             with writable(output) as flat:
                 self.communicator.all_to_all(flat, readable(input), received, sent, timeout=seconds)
 
-        return self._collective("all_to_all_single", call, opts, [output])
+        return self._collective("all_to_all_single", call, opts, [output], [output, input])
 
     def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None) -> Operation:
         received, sent = self._parts("all_to_all", [outputs]), self._parts("all_to_all", [inputs])
@@ -203,7 +201,7 @@ class HetProcessGroup(ProcessGroup):
         return self._collective("all_to_all", call, opts, outputs)
 
     def barrier(self, opts: Any = None) -> Operation:
-        return self._collective("barrier", lambda seconds: self.communicator.barrier(timeout=seconds), opts)
+        return self._collective("barrier", lambda seconds: self.communicator.barrier(timeout=seconds), opts, touched=[])
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -219,7 +217,9 @@ class HetProcessGroup(ProcessGroup):
         def call() -> None:
             self.communicator.send(readable(tensor), peer, tag, timeout=seconds)
 
-        return self._submit(self._lane("send", peer), Operation("send", _translated(call), [tensor]))
+        return self._submit(
+            self._lane("send", peer), Operation("send", call, [tensor], starting=self._starting([tensor]))
+        )
 
     def recv(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> Operation:
         tensor, seconds = one("recv", tensors), self._seconds(None)
@@ -228,7 +228,7 @@ class HetProcessGroup(ProcessGroup):
             with writable(tensor) as flat:
                 self.communicator.recv(flat, peer, tag, timeout=seconds)
 
-        return self._submit(self._lane("recv", peer), Operation("recv", _translated(call), [tensor], source=peer))
+        return self._submit(self._lane("recv", peer), Operation("recv", call, [tensor], peer, self._starting([tensor])))
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Operation:
         raise NotImplementedError('hetccl: recv without a source rank is not supported, as with "nccl": name the rank')
@@ -341,15 +341,26 @@ class HetProcessGroup(ProcessGroup):
     # Helpers
 
     def _collective(
-        self, name: str, call: Callable[[float], None], opts: Any, outputs: Sequence[Tensor] = ()
+        self,
+        name: str,
+        call: Callable[[float], None],
+        opts: Any,
+        outputs: Sequence[Tensor] = (),
+        touched: Sequence[Tensor] | None = None,
     ) -> Operation:
+        """`touched`: the tensors that `call` hands to the communicator, where it does nothing else."""
         seconds = self._seconds(opts)
-        operation = Operation(name, _translated(lambda: call(seconds)), outputs)
+        operation = Operation(name, lambda: call(seconds), outputs, starting=self._starting(touched))
         if getattr(opts, "asyncOp", True) or self._coalesced is not None:
             return self._submit(self._collectives, operation)
         self._refuse_in_child(name)
         self._collectives.run(operation)
         return operation
+
+    def _starting(self, touched: Sequence[Tensor] | None) -> Starting | None:
+        """How to start a call that touches these, where the communicator takes them as they are."""
+        plain = touched is not None and all(is_flat(tensor) for tensor in touched)
+        return self.communicator.starting if plain else None
 
     def _submit(self, lane: Lane, operation: Operation) -> Operation:
         self._refuse_in_child(operation.name)
@@ -393,15 +404,3 @@ class HetProcessGroup(ProcessGroup):
 
 def _root(opts: Any) -> int:
     return 0 if opts is None else int(opts.rootRank)
-
-
-def _translated(call: Callable[[], None]) -> Callable[[], None]:
-    """`call`, with hetccl's errors raised as those that programs catch from torch.distributed."""
-
-    def translated() -> None:
-        try:
-            call()
-        except HetcclError as error:
-            raise DistBackendError(f"hetccl: {error}") from error
-
-    return translated

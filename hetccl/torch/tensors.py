@@ -34,6 +34,11 @@ def readable(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1)
 
 
+def is_flat(tensor: Tensor) -> bool:
+    """Whether `readable` gives the tensor's own memory."""
+    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+
+
 def element(tensor: Tensor) -> torch.dtype:
     """The dtype of its elements as `readable` gives them."""
     return tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype

@@ -2,8 +2,10 @@
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import torch
@@ -12,6 +14,12 @@ from torch._C import _DistBackendError as DistBackendError
 from torch._C._distributed_c10d import Work
 from torch.futures import Future
 from torch.torch_version import TorchVersion
+
+from hetccl.errors import HetcclError
+from hetccl.handle import Handle
+
+Starting = Callable[[], AbstractContextManager[list[Handle]]]
+"""Makes a block in which a communicator's calls are only started: `Communicator.starting`."""
 
 
 class _Threads:
@@ -67,15 +75,36 @@ class _Unclaimed:
 _unclaimed = _Unclaimed(limit=256) if TorchVersion(torch.__version__) < "2.7" else None
 
 
-class Operation(Work):
-    """One operation: `call` does it, blocking, and `outputs` are the tensors that hold its result."""
+def translated(error: Exception) -> Exception:
+    """hetccl's errors as those that programs catch from torch.distributed."""
+    if not isinstance(error, HetcclError):
+        return error
+    raised = DistBackendError(f"hetccl: {error}")
+    raised.__cause__ = error
+    return raised
 
-    def __init__(self, name: str, call: Callable[[], None], outputs: Sequence[Tensor] = (), source: int = -1) -> None:
+
+class Operation(Work):
+    """One operation: `call` does it, blocking, and `outputs` are the tensors that hold its result.
+
+    With `starting` it needs no thread to wait in: in a block of that kind, `call` starts it and does nothing else.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        call: Callable[[], None],
+        outputs: Sequence[Tensor] = (),
+        source: int = -1,
+        starting: Starting | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
+        self.starting = starting
         self._call: Callable[[], None] | None = call
         self._outputs = list(outputs)
         self._source = source
+        self._handles: list[Handle] = []
         self._error: Exception | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -91,12 +120,25 @@ class Operation(Work):
             with torch.no_grad():
                 call()
         except Exception as error:
-            self._error = error
+            self._error = translated(error)
         with self._lock:
             self._done.set()
             future = self._future
         if future is not None:
             _threads.run(lambda: self._complete(future))
+
+    def start(self) -> None:
+        """Start it and return."""
+        call, self._call = self._call, None
+        assert call is not None
+        assert self.starting is not None
+        with torch.no_grad(), self.starting() as handles:
+            try:
+                call()
+            except Exception as error:
+                self._error = translated(error)
+        self._handles = handles
+        self._done.set()  # what is left to wait for are the handles
 
     def fail(self, error: Exception) -> None:
         """End it without doing it."""
@@ -110,19 +152,35 @@ class Operation(Work):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until it is done, and raise its error. `timeout` 0: wait as long as the operation's own deadline."""
         self._claim()
-        if not self._done.wait(timeout.total_seconds() or None):
+        if not self.ended(timeout.total_seconds() or None):
             raise DistBackendError(f"hetccl: {self.name} was not done within the {timeout} that wait() was given")
-        if self._error is not None:
-            raise self._error
+        if (error := self.exception()) is not None:
+            raise error
+        return True
+
+    def ended(self, seconds: float | None) -> bool:
+        """Whether it ends, well or not, within so many seconds; None: as long as it takes."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        if not self._done.wait(seconds):
+            return False
+        left = seconds
+        for handle in self._handles:
+            if deadline is not None:
+                left = max(0.0, deadline - time.monotonic())
+            if not handle.ended(left):
+                return False
         return True
 
     def get_future(self) -> "Future[list[Tensor] | None]":
         self._claim()
         with self._lock:
             if self._future is None:
-                self._future = Future()
-                if self._done.is_set():
-                    self._complete(self._future)
+                future: Future[list[Tensor] | None] = Future()
+                self._future = future
+                if self._handles:
+                    self._handles[-1].then(lambda: _threads.run(lambda: self._complete(future)))
+                elif self._done.is_set():
+                    self._complete(future)
             return self._future
 
     def _claim(self) -> None:
@@ -130,18 +188,21 @@ class Operation(Work):
             _unclaimed.claim(self)
 
     def _complete(self, future: "Future[list[Tensor] | None]") -> None:
-        if self._error is not None:
-            future.set_exception(self._error)  # type: ignore[arg-type]
+        if (error := self.exception()) is not None:
+            future.set_exception(error)  # type: ignore[arg-type]
         else:
             future.set_result(self._outputs or None)
 
     def is_completed(self) -> bool:
-        return self._done.is_set()
+        return self.ended(0)
 
     def is_success(self) -> bool:
-        return self._done.is_set() and self._error is None
+        return self.ended(0) and self.exception() is None
 
     def exception(self) -> Exception | None:
+        if self._error is None and self.ended(0):
+            errors = [error for handle in self._handles if (error := handle.error) is not None]
+            self._error = translated(errors[0]) if errors else None
         return self._error
 
     def result(self) -> list[Tensor]:
@@ -166,6 +227,7 @@ class Lane:
         self._waiting: deque[Operation] = deque()
         self._busy = False
         self._closed = False
+        self._started: Operation | None = None  # the latest that runs by itself
         self._thread: threading.Thread | None = None
 
     def run(self, operation: Operation) -> None:
@@ -179,7 +241,7 @@ class Lane:
             operation.wait()
             return
         try:
-            operation.execute()
+            self._execute(operation)
         finally:
             with self._changed:
                 self._busy = False
@@ -187,8 +249,12 @@ class Lane:
         operation.wait()
 
     def submit(self, operation: Operation) -> None:
-        """Do the operation on the lane's thread, after those that were handed in before."""
+        """Do the operation after those that were handed in before: by itself, or on the lane's thread."""
         with self._changed:
+            if operation.starting is not None and not (self._busy or self._waiting or self._closed):
+                self._started = operation
+                operation.start()
+                return
             if not self._closed:
                 self._waiting.append(operation)
                 self._changed.notify_all()
@@ -200,10 +266,19 @@ class Lane:
 
     def drain(self, seconds: float) -> bool:
         """Take no more operations, and wait `seconds` at most for those taken. True where all of them are done."""
+        deadline = time.monotonic() + seconds
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: not (self._busy or self._waiting), seconds)
+            idle = self._changed.wait_for(lambda: not (self._busy or self._waiting), seconds)
+            started = self._started
+        return idle and (started is None or started.ended(max(0.0, deadline - time.monotonic())))
+
+    def _execute(self, operation: Operation) -> None:
+        started, self._started = self._started, None
+        if started is not None:
+            started.ended(None)  # what it writes may be read before anything is asked of the communicator
+        operation.execute()
 
     def _serve(self) -> None:
         while True:
@@ -213,7 +288,7 @@ class Lane:
                     return
                 operation = self._waiting.popleft()
                 self._busy = True
-            operation.execute()
+            self._execute(operation)
             del operation
             with self._changed:
                 self._busy = False

@@ -303,6 +303,46 @@ def threads(rank: int, size: int, *, one_group: bool, **how: Any) -> None:
         raise failures[0]
 
 
+def started(rank: int, size: int, **how: Any) -> None:
+    """Two groups, whose collectives are started in opposite orders; blocking ones stand behind those."""
+    meeting = store(rank, size)
+    groups = [join(rank, size, where=meeting, name=f"g{n}", **how) for n in range(2)]
+    ended: list[int] = []
+    for turn in range(20):
+        order = groups if (rank + turn) % 2 else groups[::-1]
+        tensors = {group.name: [torch.full((200_000,), 1.0), torch.full((10,), 1.0)] for group in groups}
+        handles = []
+        for group in order:
+            with group.starting() as begun:
+                for tensor in tensors[group.name]:
+                    group.all_reduce(tensor)
+            assert len(begun) == 2
+            begun[1].then(lambda turn=turn: ended.append(turn))
+            handles += begun
+        last = torch.ones(1000)
+        groups[turn % 2].all_reduce(last)
+        assert (last == size).all()
+        assert all(tensor.eq(size).all() for tensor in tensors[groups[turn % 2].name])  # that one stood behind these
+        assert all(handle.wait(30) and handle.done and handle.error is None for handle in handles)
+        assert all(tensor.eq(size).all() for of_group in tensors.values() for tensor in of_group)
+    deadline = time.monotonic() + 10
+    while len(ended) < 40 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert sorted(ended) == sorted([*range(20), *range(20)])
+
+
+def started_and_forgotten(rank: int, size: int, **how: Any) -> str:
+    """What nobody waits for fails on all ranks with one error, too."""
+    group = join(rank, size, **how)
+    with group.starting():
+        group.all_reduce(torch.ones(10 + rank // 2))
+        group.all_reduce(torch.ones(10))
+    deadline = time.monotonic() + 20
+    while group.broken is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return str(group.broken)
+
+
 def in_a_forked_child(rank: int, size: int, **how: Any) -> str:
     group = join(rank, size, **how)
     reader, writer = os.pipe()
@@ -337,7 +377,7 @@ def closes(rank: int, size: int, **how: Any) -> str:
     thread = threading.Thread(target=wait)
     thread.start()
     deadline = time.monotonic() + 10
-    while group._lane.sequence < 2 and time.monotonic() < deadline:
+    while group._lane.group.sequence < 2 and time.monotonic() < deadline:
         time.sleep(0.001)
     group.close()
     thread.join(5)

@@ -1,4 +1,5 @@
-/* Ranks as processes, groups as threads: all_reduces of changing sizes over shared memory and sockets at once.
+/* Ranks as processes, groups as threads: all_reduces of changing sizes over shared memory and sockets at once, some run by the
+ * thread itself, some started, several at a time.
  *
  *   core_stress RANKS GROUPS TURNS       exit 0 where every result is right */
 #include "hetccl.h"
@@ -58,30 +59,55 @@ static struct het_plan *all_reduce(int64_t count) {
     return het_plan_load(all, total);
 }
 
+enum { AT_A_TIME = 3 };
+
 static void *work(void *argument) {
     uint64_t group_number = (uint64_t)(uintptr_t)argument;
     struct het_group *group = het_group_open(1000 + group_number, rank, ranks);
     for (int p = 0; p < ranks; p++)
         if (p != rank) het_group_connect(group, p, links[p]);
-    int32_t *data = malloc(LARGEST * sizeof *data);
     uint64_t random = group_number * 7919 + 17, wrong = 0;
+    int32_t *data[AT_A_TIME];
+    for (int k = 0; k < AT_A_TIME; k++) data[k] = malloc(LARGEST * sizeof *data[k]);
     for (int turn = 1; turn <= turns && !wrong; turn++) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        int64_t count = (int64_t)((random >> 33) % LARGEST) / (turn % 3 ? 1 : 1000);
-        for (int64_t i = 0; i < count; i++) data[i] = (int32_t)(i + rank + turn);
-        struct het_plan *plan = all_reduce(count);
-        struct het_error error;
-        struct het_call call = {group, plan, {data, data, NULL}, (uint64_t)turn, 1, (uint64_t)count, 30000000000, &error};
-        int status = het_run(&call);
-        for (int64_t i = 0; i < count; i++)
-            wrong += data[i] != (int32_t)((i + turn) * ranks + ranks * (ranks - 1) / 2);
+        struct het_plan *plans[AT_A_TIME];
+        struct het_call calls[AT_A_TIME];
+        struct het_ticket *tickets[AT_A_TIME] = {NULL};
+        int at_a_time = 1 + turn % AT_A_TIME, status = 0;
+        for (int k = 0; k < at_a_time; k++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            int64_t count = (int64_t)((random >> 33) % LARGEST) / (turn % 3 ? 1 : 1000);
+            for (int64_t i = 0; i < count; i++) data[k][i] = (int32_t)(i + rank + turn);
+            plans[k] = all_reduce(count);
+            calls[k] = (struct het_call){group, plans[k], 1, (uint64_t)count, 100};
+            if (k + 1 == at_a_time) status |= het_run(&calls[k], data[k], data[k], 60000000000);
+            else tickets[k] = het_start(&calls[k], data[k], data[k], 60000000000, group_number << 32 | (uint64_t)turn << 8 | (uint64_t)k);
+            if (tickets[k]) (void)het_watch(tickets[k]);
+        }
+        for (int k = 0; k < at_a_time; k++) {
+            if (tickets[k]) {
+                while (!het_wait(tickets[k], 1000000)) {
+                }
+                status |= het_ticket_error(tickets[k])->status;
+                het_ticket_free(tickets[k]);
+            }
+            for (int64_t i = 0; i < (int64_t)calls[k].count; i++)
+                wrong += data[k][i] != (int32_t)((i + turn) * ranks + ranks * (ranks - 1) / 2);
+            het_plan_free(plans[k]);
+        }
         if (status || wrong) fprintf(stderr, "rank %d group %d turn %d: status %d, %d wrong\n", rank, (int)group_number, turn, status, (int)wrong);
         wrong += status != 0;
-        het_plan_free(plan);
     }
-    free(data);
+    for (int k = 0; k < AT_A_TIME; k++) free(data[k]);
     het_group_close(group);
+    het_group_free(group);
     return (void *)(uintptr_t)wrong;
+}
+
+static void *listen_for_ends(void *count) {
+    uint64_t tags[8];
+    for (int32_t n; (n = het_finished(tags, 8)) > 0;) *(int *)count += n;
+    return NULL;
 }
 
 int main(int argc, char **argv) {
@@ -107,7 +133,9 @@ int main(int argc, char **argv) {
         if ((rank + p) % 2) links[p] = het_link_open_tcp(&fd, 1, SLOTS, SLOT_BYTES);
         else links[p] = het_link_open_shm(memory + ring * (size_t)(rank * MOST_RANKS + p), memory + ring * (size_t)(p * MOST_RANKS + rank), SLOTS, SLOT_BYTES);
     }
-    pthread_t threads[16];
+    pthread_t threads[16], listener;
+    int told = 0;
+    pthread_create(&listener, NULL, listen_for_ends, &told);
     for (int g = 0; g < groups; g++) pthread_create(&threads[g], NULL, work, (void *)(uintptr_t)g);
     uintptr_t wrong = 0;
     for (int g = 0; g < groups; g++) {
@@ -123,5 +151,7 @@ int main(int argc, char **argv) {
     /* The others may still read what this rank sent: links close when all have what they need. */
     for (int p = 0; p < ranks; p++)
         if (p != rank) het_link_close(links[p]);
+    het_stop();
+    pthread_join(listener, NULL);
     return wrong != 0;
 }

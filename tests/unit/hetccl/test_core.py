@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hetccl.dtypes import DTYPES, Reduction
-from hetccl.runners import python
+from hetccl.runners import core, python
 from hetccl.runners.core import library
 
 CORE = Path(__file__).parents[3] / "hetccl" / "core"
@@ -27,14 +27,14 @@ def bits(count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 
 def reduce(sources: list[torch.Tensor], reduction: Reduction, divisor: int) -> torch.Tensor:
-    core, dtype = library(), sources[0].dtype
-    assert core is not None
-    core.het_reduce.argtypes = [ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int, *[ctypes.c_int64] * 2]
+    c, dtype = library(), sources[0].dtype
+    assert c is not None
+    c.het_reduce.argtypes = [ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int, *[ctypes.c_int64] * 2]
     result = torch.empty_like(sources[0])
     pointers = (ctypes.c_void_p * len(sources))(*(source.data_ptr() for source in sources))
     code = DTYPES.index(dtype)
     arguments = result.data_ptr(), pointers, len(sources), result.numel(), divisor
-    assert core.het_reduce(code, reduction, *arguments) == 0
+    assert c.het_reduce(code, reduction, *arguments) == 0
     return result
 
 
@@ -105,6 +105,17 @@ def test_sums_of_every_pair_of_eight_bit_floats_are_those_of_torch(dtype: torch.
 def test_bits_of_floats_are_not_reduced() -> None:
     with pytest.raises(AssertionError):
         reduce([torch.ones(3), torch.ones(3)], Reduction.BAND, 1)
+
+
+def test_a_library_of_another_interface_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source, old = tmp_path / "old.c", tmp_path / "old.so"
+    source.write_text("int het_interface(void) { return 2; }")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", old, source], check=True)
+    monkeypatch.setattr(core, "FILE", old)
+    assert core.library.__wrapped__() is None
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
