@@ -26,7 +26,10 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class Call:
-    """A collective as it is asked for: what all ranks must agree on, and how an error names it."""
+    """A collective as it is asked for: what all ranks must agree on, and how an error names it.
+
+    Of an all_to_all, `sent` and `received` are the elements for and from each rank: each pair has to agree on them.
+    """
 
     name: str
     dtype: torch.dtype
@@ -34,6 +37,8 @@ class Call:
     reduction: Op | None = None
     root: int = 0
     digest: int = 0
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
 
     @property
     def what(self) -> int:

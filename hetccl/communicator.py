@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 import hetccl
-from hetccl.bootstrap import Store, gather
+from hetccl.bootstrap import Meeting, Store
 from hetccl.calls import Call, describe, sizes_digest
+from hetccl.check import compare
 from hetccl.dtypes import Op, Reduction, check_reduction, code_of
 from hetccl.errors import CollectiveError, HetcclError
 from hetccl.handle import Handle
@@ -48,7 +49,8 @@ AGREEMENT_SECONDS = 2.0
 @dataclass(frozen=True)
 class Identity:
     """What a rank brings along. `token` authenticates the ranks of a job to each other; `interfaces` is a rule as
-    NCCL_SOCKET_IFNAME has it; without `share_memory` ranks of one host use sockets too."""
+    NCCL_SOCKET_IFNAME has it; without `share_memory` ranks of one host use sockets too. `checks`: compare every call on
+    all ranks before data moves; it is done where any rank of the group asks for it."""
 
     vendor: str
     pool: str
@@ -58,6 +60,7 @@ class Identity:
     simulated: bool = False
     interfaces: str = ""
     share_memory: bool = True
+    checks: bool = False
 
 
 class _Lane:
@@ -86,12 +89,25 @@ class _Ready:
 class Communicator:
     """Rank `rank` of a group of `size`, made by all of them at once. They meet in `store`, one of torch's.
 
+    `ranks` are the numbers that they have in the world, by which messages name them; default: the same as in the group.
     `timeout` (seconds) is for joining, and for each collective that names none. Raises HetcclError where the ranks do
-    not come together.
+    not come together: then on all of them.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, identity: Identity, *, name: str, timeout: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        identity: Identity,
+        *,
+        name: str,
+        timeout: float,
+        ranks: Sequence[int] | None = None,
+    ) -> None:
         self.rank, self.size, self.name = rank, size, name
+        self.ranks = tuple(range(size) if ranks is None else ranks)
+        self._who = f"rank {self.ranks[rank]}"
         self._store = store  # others may still read in it, and it lives as long as somebody holds it
         self._timeout = timeout
         self._nothing = torch.empty(0, dtype=torch.uint8)  # not at import: torch may be half imported then
@@ -112,21 +128,30 @@ class Communicator:
             addresses=self._endpoint.addresses,
             shares_memory=self._endpoint.shares_memory,
             release=hetccl.__version__,
+            checks=identity.checks,
         )
         deadline = time.monotonic() + timeout
+        meeting = Meeting(store, rank, self.ranks, identity.token, timeout, name=name)
         self.topology: Topology
-        self.topology, self._identity = gather(store, rank, size, own, identity.token, timeout)
+        self.topology, self._identity = meeting.gather(own)
         self._wires: dict[int, str] = {}
         self._lane = _Lane(self._endpoint.runner.group(self._identity, rank, size), range(size))
         self._pairs: dict[tuple[int, int], _Lane] = {}
+        self._beside = self._own_lane("beside")
+        self._checks = any(each.checks for each in self.topology.ranks)
+        self._checking = threading.Lock()
+        self._meeting: Meeting | None = meeting
         self._endpoint.join(self._identity, self)
         if size <= EAGER_RANKS:
             try:
                 self._connect(self._lane, frozenset(range(size)) - {rank}, deadline)
+                self._confirm(deadline)
             except HetcclError as error:
-                self.abort(f"rank {rank}: {error}")
+                refusal = meeting.refuse(error)
+                self.abort(str(refusal))
                 self.close()
-                raise
+                raise refusal from None
+        self._meeting = None
 
     # Collectives. What depends on nothing but sizes, dtypes and ops is prepared once and looked up afterwards.
 
@@ -277,15 +302,21 @@ class Communicator:
     ) -> _Planned:
         sends, receives = self._counts("all_to_all", input, sent), self._counts("all_to_all", output, received)
         self._expect("all_to_all", "output", output, output.numel(), input.dtype)
-        return Call("all_to_all", output.dtype, 0), collectives.all_to_all(self.rank, sends, receives)
+        if sends[self.rank] != receives[self.rank]:
+            raise ValueError(
+                f"{self._who}: all_to_all: it sends {sends[self.rank]} elements to itself and expects "
+                f"{receives[self.rank]} from itself"
+            )
+        call = Call("all_to_all", output.dtype, 0, sent=tuple(sends), received=tuple(receives))
+        return call, collectives.all_to_all(self.rank, sends, receives)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Return when every rank has called it."""
-        call = Call("barrier", torch.uint8, 0)
-        ready = self._lane.ready.get("barrier") or self._prepare(
-            "barrier", lambda: (call, collectives.barrier(self.rank, self.size))
-        )
+        ready = self._lane.ready.get("barrier") or self._prepare("barrier", self._barrier)
         self._run(ready, self._nothing, self._nothing, timeout)
+
+    def _barrier(self) -> _Planned:
+        return Call("barrier", torch.uint8, 0), collectives.barrier(self.rank, self.size)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
         """To a peer, which receives in the order of the sends; as with NCCL, tags do not tell messages apart."""
@@ -331,13 +362,15 @@ class Communicator:
         if self._endpoint.inherited:
             return
         self._break(f"the group {self.name} was closed")
-        for lane in (self._lane, *self._pairs.values()):
+        for lane in self._lanes():
             lane.group.close()
         self._endpoint.leave(self._identity)
 
     @property
     def broken(self) -> str | None:
         """Why every call raises, or None."""
+        if self._broken is None and self._meeting is not None and (refusal := self._meeting.refusal()) is not None:
+            self._break(str(refusal))
         return self._broken
 
     def on_abort(self, text: str) -> None:
@@ -351,7 +384,7 @@ class Communicator:
                 return False
             self._broken = reason
         self._ended.set()
-        for lane in (self._lane, *list(self._pairs.values())):
+        for lane in self._lanes():
             lane.group.abort()
         return True
 
@@ -361,6 +394,18 @@ class Communicator:
                 self._endpoint.tell_abort(peer, self._identity, reason)
 
     # Helpers
+
+    def _lanes(self) -> list[_Lane]:
+        return [self._lane, self._beside, *list(self._pairs.values())]
+
+    def _own_lane(self, purpose: str) -> _Lane:
+        """One of all ranks, beside that of the collectives: it does not take their sequence numbers."""
+        return _Lane(self._endpoint.runner.group(self._tag(purpose), self.rank, self.size), range(self.size))
+
+    def _tag(self, purpose: str) -> int:
+        """The number of a lane of this group, the same on all ranks."""
+        name = f"{self._identity} {purpose}".encode()
+        return int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "big") >> 1
 
     def _prepare(self, key: Hashable, plan: Callable[[], _Planned], lane: _Lane | None = None) -> _Ready:
         lane = lane or self._lane
@@ -380,15 +425,20 @@ class Communicator:
 
     def _run(self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, timeout: float | None) -> None:
         if self._endpoint.inherited:
-            raise HetcclError(
-                f"{ready.call.name} was called in a forked child of rank {self.rank}: only the parent may"
-            )
+            raise HetcclError(f"{ready.call.name} was called in a forked child of {self._who}: only the parent may")
         if not (source.is_contiguous() and target.is_contiguous()):
-            raise ValueError(f"rank {self.rank}: {ready.call.name} takes contiguous tensors: call contiguous() first")
+            raise ValueError(f"{self._who}: {ready.call.name} takes contiguous tensors: call contiguous() first")
         if self._broken is not None:
             raise CollectiveError(self._broken)
         seconds = self._timeout if timeout is None else timeout
         left = seconds if ready.connected else self._reach(ready, seconds)
+        if self._checks and ready.lane is self._lane:
+            with self._checking:  # what is compared is started in the same order
+                self._launch(ready, source, target, seconds, self._compare(ready, seconds, left))
+        else:
+            self._launch(ready, source, target, seconds, left)
+
+    def _launch(self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, seconds: float, left: float) -> None:
         handles: list[Handle] | None = getattr(self._starting, "handles", None)
         if handles is not None:
             handle = Handle(lambda failure: self._failed(failure, ready, seconds), (source, target))
@@ -404,11 +454,46 @@ class Communicator:
         try:
             self._connect(ready.lane, ready.peers - ready.lane.connected, deadline)
         except HetcclError as error:
-            text = (
-                f"rank {self.rank}: {ready.call.describe(ready.lane.group.sequence + 1)} of group {self.name}: {error}"
-            )
+            text = f"{self._who}: {ready.call.describe(ready.lane.group.sequence + 1)} of group {self.name}: {error}"
             raise type(error)(self._agree(text, -1)) from None
         ready.connected = True
+        return max(0.0, deadline - time.monotonic())
+
+    def _confirm(self, deadline: float) -> None:
+        """No rank has the group before all of them are connected."""
+        ready = self._beside.ready.get("barrier") or self._prepare("barrier", self._barrier, self._beside)
+        self._connect(self._beside, ready.peers - self._beside.connected, deadline)
+        left = max(0.0, deadline - time.monotonic())
+        failure = ready.launch.run(self._nothing.data_ptr(), self._nothing.data_ptr(), left)
+        if failure is not None:
+            raise self._failed(failure, ready, self._timeout)
+
+    def _compare(self, ready: _Ready, seconds: float, left: float) -> float:
+        """Raise, on all ranks, where they call different collectives. Returns what is `left` of the time then."""
+        deadline, sequence, lane = time.monotonic() + left, self._lane.group.sequence + 1, self._beside
+        failing = replace(ready, lane=lane)
+
+        def exchange(numbers: Sequence[int]) -> list[list[int]]:
+            own = torch.tensor(numbers, dtype=torch.int64)
+            everybodys = torch.empty(self.size, len(numbers), dtype=torch.int64)
+
+            def plan() -> _Planned:
+                schedule = collectives.all_gather(self.rank, [len(numbers)] * self.size)
+                return Call("all_gather", torch.int64, everybodys.numel()), schedule
+
+            compared = lane.ready.get(len(numbers)) or self._prepare(len(numbers), plan, lane)
+            self._connect(lane, compared.peers - lane.connected, deadline)
+            time_left = max(0.0, deadline - time.monotonic())
+            failure = compared.launch.run(own.data_ptr(), everybodys.data_ptr(), time_left)
+            if failure is not None:
+                raise self._failed(replace(failure, own=sequence), failing, seconds)
+            return everybodys.tolist()
+
+        difference = compare(ready.call, sequence, self.ranks, exchange)
+        if difference is not None:
+            text = f"ranks of group {self.name} call different collectives: {difference}"
+            self._break(text)  # the others know it too, and say the same
+            raise CollectiveError(text)
         return max(0.0, deadline - time.monotonic())
 
     def _connect(self, lane: _Lane, members: frozenset[int], deadline: float) -> None:
@@ -428,15 +513,14 @@ class Communicator:
                 if lane is None:
                     if self._broken is not None:
                         raise CollectiveError(self._broken)
-                    name = f"{self._identity} {source} {target}".encode()
-                    identity = int.from_bytes(hashlib.blake2b(name, digest_size=6).digest(), "big") >> 1
-                    group = self._endpoint.runner.group(identity, int(self.rank == target), 2)
+                    tag = self._tag(f"{source} {target}")
+                    group = self._endpoint.runner.group(tag, int(self.rank == target), 2)
                     lane = self._pairs[source, target] = _Lane(group, (source, target))
         return lane
 
     def _failed(self, failure: Failure, ready: _Ready, seconds: float) -> HetcclError:
         lane, own = ready.lane, ready.call.describe(failure.own)
-        where = f"rank {self.rank}: {own} of group {self.name}"
+        where = f"{self._who}: {own} of group {self.name}"
         rank = lane.ranks[failure.rank] if failure.rank >= 0 else -1
         match failure.status:
             case Status.ABORTED:
@@ -449,7 +533,7 @@ class Communicator:
                 text = f"{where}: {self.topology.describe([rank])} is gone ({os.strerror(failure.code)})"
             case Status.MISMATCH:
                 theirs = describe(failure.what, failure.count, failure.sequence)
-                said = sorted([(self.rank, own), (rank, theirs)])
+                said = sorted([(self.ranks[self.rank], own), (self.ranks[rank], theirs)])
                 text = f"ranks of group {self.name} call different collectives: " + "; ".join(
                     f"rank {number}: {what}" for number, what in said
                 )
@@ -481,7 +565,7 @@ class Communicator:
 
     def _peer(self, peer: int) -> int:
         if self._root(peer) == self.rank:
-            raise ValueError(f"rank {peer} cannot send to itself or receive from itself")
+            raise ValueError(f"{self._who} cannot send to itself or receive from itself")
         return peer
 
     def _counts(self, name: str, whole: torch.Tensor, counts: Sequence[int] | None) -> list[int]:
@@ -498,13 +582,14 @@ class Communicator:
 
     def _only_at_root(self, name: str, role: str, tensor: torch.Tensor | None, root: int) -> None:
         if (tensor is not None) != (self.rank == root):
-            raise ValueError(f"rank {self.rank}: {name} takes an {role} at its root, rank {root}, and nowhere else")
+            raise ValueError(
+                f"{self._who}: {name} takes an {role} at its root, rank {self.ranks[root]}, and nowhere else"
+            )
 
     def _expect(self, name: str, role: str, tensor: torch.Tensor, count: int, dtype: torch.dtype) -> None:
         if tensor.numel() != count or tensor.dtype != dtype:
             raise ValueError(
-                f"rank {self.rank}: the {role} of {name} is {tensor.numel()} x {tensor.dtype}; "
-                f"expected {count} x {dtype}"
+                f"{self._who}: the {role} of {name} is {tensor.numel()} x {tensor.dtype}; expected {count} x {dtype}"
             )
 
 

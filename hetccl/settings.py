@@ -21,6 +21,7 @@ HOST_VENDOR = "cpu"
 TRANSPORTS = ("Auto", "RDMA", "TCP")
 BALANCE = ("Off", "Static", "Auto")
 BALANCE_LOSS = ("Mean", "Sum")
+CHECKS = {"headers": False, "full": True}
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _HIDES_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
@@ -61,6 +62,8 @@ class Settings:
     """The speed of one rank of the pool beside those of other pools, for Static."""
     share_memory: bool = True
     """False where NCCL_SHM_DISABLE is 1: ranks of one host use sockets too."""
+    checks: bool = False
+    """True where HETCCL_CHECK is full: all ranks compare what they call before any data moves."""
 
     @property
     def needs_device(self) -> bool:
@@ -85,6 +88,7 @@ class Settings:
             simulated=self.simulated,
             interfaces=self.socket_ifname,
             share_memory=self.share_memory,
+            checks=self.checks,
         )
 
 
@@ -111,6 +115,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         balance_loss=_one_of(environment, "HETCCL_BALANCE_LOSS", {value: value for value in BALANCE_LOSS}, "Mean"),
         weight=_weight(environment, "HETCCL_WEIGHT"),
         share_memory=_one_of(environment, "NCCL_SHM_DISABLE", {"1": False, "0": True, "": True}, "0"),
+        checks=_one_of(environment, "HETCCL_CHECK", CHECKS, "headers"),
     )
 
 

@@ -12,7 +12,7 @@ class Rank:
     """What a rank says of itself when it joins.
 
     `key` names its process (hex), `addresses` are (address, port) at which it listens, best first. `shares_memory`: its
-    runner can use shared memory.
+    runner can use shared memory. `checks`: it wants every call compared on all ranks before data moves.
     """
 
     vendor: str
@@ -26,13 +26,19 @@ class Rank:
     addresses: tuple[tuple[str, int], ...]
     shares_memory: bool
     release: str
+    checks: bool = False
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The ranks of a group, in order."""
+    """The ranks of a group, in order, and the numbers that they have in the world; without `members` the same ones."""
 
     ranks: tuple[Rank, ...]
+    members: tuple[int, ...] = ()
+
+    def number(self, rank: int) -> int:
+        """What a rank of the group is called in the world, and in every message."""
+        return self.members[rank] if self.members else rank
 
     @cached_property
     def islands(self) -> tuple[tuple[int, ...], ...]:
@@ -43,7 +49,7 @@ class Topology:
         return tuple(tuple(island) for island in found.values())
 
     def describe(self, numbers: Sequence[int]) -> str:
-        """Ranks for an error: 'rank 1 (pool amd on host b), rank 2 (...)'."""
+        """Ranks of the group for an error: 'rank 1 (pool amd, host b), rank 2 (...)'."""
         return ", ".join(
-            f"rank {number} (pool {self.ranks[number].pool}, host {self.ranks[number].host})" for number in numbers
+            f"rank {self.number(rank)} (pool {self.ranks[rank].pool}, host {self.ranks[rank].host})" for rank in numbers
         )

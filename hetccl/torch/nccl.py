@@ -81,6 +81,7 @@ def make_group(
             settings.identity(),
             name="world" if world else options.group_name,
             timeout=options._timeout.total_seconds(),
+            ranks=ranks,
         )
     except HetcclError as error:
         raise DistBackendError(f"hetccl: {error}") from error

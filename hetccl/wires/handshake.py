@@ -19,7 +19,7 @@ from hetccl.errors import AuthenticationError, ResourceError
 
 __all__ = ["CONTROL", "DATA", "KEY_BYTES", "PROTOCOL", "Hello", "accept", "connect", "read_exactly", "welcome"]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Of everything that travels between ranks; both sides must speak the same."""
 
 KEY_BYTES = 16

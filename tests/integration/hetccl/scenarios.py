@@ -1,5 +1,6 @@
 """What ranks do in the tests, each in a process of its own."""
 
+import importlib
 import os
 import pickle
 import random
@@ -31,6 +32,8 @@ OPS = {
 }
 
 FILE = Path()
+_served: list[TCPStore] = []
+"""Rank 0's stores live as long as its process: others may still ask in them."""
 
 
 def mark() -> None:
@@ -46,6 +49,7 @@ def store(rank: int, size: int) -> TCPStore:
         part = file.with_suffix(".part")
         part.write_text(str(served.port))
         part.rename(file)
+        _served.append(served)
         return served
     deadline = time.monotonic() + TIMEOUT
     while not file.exists():
@@ -64,12 +68,22 @@ def join(
     timeout: float = TIMEOUT,
     name: str = "world",
     where: Any = None,
+    vendor: str = "",
+    **more: Any,
 ) -> Communicator:
+    """`vendor`: of all ranks; else those with even numbers and those with odd ones are two islands."""
     torch.set_num_threads(1)
     endpoint.endpoint(token, "lo", lambda: runner(kind), share_memory=shm)
-    identity = Identity("amd" if rank % 2 else "nvidia", f"pool{rank % 2}", token=token, job="job", interfaces="lo")
+    identity = Identity(
+        vendor or ("amd" if rank % 2 else "nvidia"),
+        f"pool{rank % 2}",
+        token=token,
+        job="job",
+        interfaces="lo",
+        checks=more.pop("checks", False),
+    )
     meeting = PrefixStore(name, where or store(rank, size))
-    return Communicator(meeting, rank, size, identity, name=name, timeout=timeout)
+    return Communicator(meeting, rank, size, identity, name=name, timeout=timeout, **more)
 
 
 def _random(rank: int, count: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -168,27 +182,6 @@ def both_ways(rank: int, size: int, **how: Any) -> None:
         assert (tensor == peer * 10 + n).all()
 
 
-def different(rank: int, size: int, *, call: str, **how: Any) -> None:
-    """Rank 1 does something else than the others."""
-    group = join(rank, size, timeout=15, **how)
-    group.barrier()
-    odd = rank == 1
-    if call == "size":
-        group.all_reduce(torch.ones(20 if odd else 10))
-    elif call == "large size":
-        group.all_reduce(torch.ones(2_000_000 if odd else 1_000_000))
-    elif call == "dtype":
-        group.all_reduce(torch.ones(10, dtype=torch.float64 if odd else torch.float32))
-    elif call == "op":
-        group.all_reduce(torch.ones(10), "max" if odd else "sum")
-    elif call == "root":
-        group.broadcast(torch.ones(10), 1 if odd else 0)
-    elif call == "collective":
-        group.barrier() if odd else group.all_reduce(torch.ones(10))
-    # Who sent all that was asked of it may learn of the error with its next call only.
-    group.barrier()
-
-
 def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
     """The last rank is lost in mid-training, with a forked child that keeps its descriptors, if it can."""
     group = join(rank, size, timeout=60, **how)
@@ -227,10 +220,6 @@ def late(rank: int, size: int, **how: Any) -> None:
         mark()
         time.sleep(1000)
     group.all_reduce(torch.ones(10), timeout=1.0)
-
-
-def wrong_token(rank: int, size: int) -> None:
-    join(rank, size, token=b"right" if rank == 0 else b"wrong", timeout=5)
 
 
 def besieged(rank: int, size: int, **how: Any) -> None:
@@ -389,7 +378,9 @@ def run(scenario: str, rank: int, size: int, arguments: dict[str, Any], file: Pa
     global FILE  # noqa: PLW0603 - a process runs one scenario
     FILE = file
     try:
-        result: Any = globals()[scenario](rank, size, **arguments)
+        module, _, name = scenario.rpartition(":")
+        scenarios = vars(importlib.import_module(module)) if module else globals()
+        result: Any = scenarios[name](rank, size, **arguments)
     except Exception as error:
         result = error
     part = FILE.with_suffix(".part")

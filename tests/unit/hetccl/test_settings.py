@@ -30,6 +30,7 @@ def test_everything_that_the_operator_says_is_read(tmp_path: Path) -> None:
             "HETCCL_LOG": "DEBUG",
             "NCCL_SOCKET_IFNAME": "=eth0",
             "NCCL_SHM_DISABLE": "1",
+            "HETCCL_CHECK": "full",
             "HETCCL_BALANCE": "Static",
             "HETCCL_BALANCE_LOSS": "Sum",
             "HETCCL_WEIGHT": "2.5",
@@ -39,6 +40,7 @@ def test_everything_that_the_operator_says_is_read(tmp_path: Path) -> None:
     assert (settings.token, settings.report_port, settings.home) == (b"secret", 29600, Path("/opt/hetccl"))
     assert (settings.simulate, settings.log_level, settings.socket_ifname) == (True, "DEBUG", "=eth0")
     assert not settings.share_memory
+    assert settings.identity().checks
     assert (settings.balance, settings.balance_loss, settings.weight) == ("Static", "Sum", 2.5)
     assert "secret" not in repr(settings)
     assert "secret" not in repr(settings.identity())
@@ -66,6 +68,7 @@ def test_everything_that_the_operator_says_is_read(tmp_path: Path) -> None:
         ("HETCCL_WEIGHT", "much", "a number from 0.001 to 1000"),
         ("HETCCL_LOG", "loud", "DEBUG, INFO, WARNING, ERROR"),
         ("NCCL_SHM_DISABLE", "true", "1, 0"),
+        ("HETCCL_CHECK", "yes", "headers, full"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_is(variable: str, value: str, allowed: str) -> None:
