@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Action", "AskReport", "Create", "CreateToken", "Delete", "Refusal"]
+__all__ = ["Action", "AskQueue", "AskReport", "Create", "CreateToken", "Delete", "Refusal"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,15 @@ class AskReport:
     secret: str
 
 
-Action = Create | CreateToken | Delete | AskReport
+@dataclass(frozen=True)
+class AskQueue:
+    """Ask for the object that says why the gang waits."""
+
+    kind: str
+    name: str
+
+
+Action = Create | CreateToken | Delete | AskReport | AskQueue
 
 
 @dataclass(frozen=True)

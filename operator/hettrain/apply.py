@@ -6,23 +6,25 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal
 from hettrain.api import HetTrainingJob
 from hettrain.kube import ApiError, Kube
 from hettrain.store import Store, owner_of
 
-__all__ = ["apply"]
+__all__ = ["Question", "apply"]
 
 TOKEN_BYTES = 32
 SIDE_BY_SIDE = 24
 """Fewer than the client allows in all: a large gang leaves room for other jobs."""
+
+Question = AskReport | AskQueue
 
 REFUSED = (400, 403, 422)
 """Answers to a creation that trying harder does not change; reason and message tell the user why."""
 
 
 async def apply(
-    actions: Sequence[Action], job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[AskReport], None]
+    actions: Sequence[Action], job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[Question], None]
 ) -> tuple[Refusal, ...]:
     """Carry the actions out in their order, those of a kind side by side. Stops at the first that is refused."""
     turns = asyncio.Semaphore(SIDE_BY_SIDE)
@@ -48,7 +50,7 @@ def _stage(action: Action) -> tuple[str, str]:
 
 
 async def _act(
-    action: Action, job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[AskReport], None]
+    action: Action, job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[Question], None]
 ) -> Refusal | None:
     match action:
         case Create(manifest=manifest):
@@ -59,7 +61,7 @@ async def _act(
             )
         case Delete(kind=kind, name=name, uid=uid):
             await _delete(kind, name, uid, job, kube)
-        case AskReport():
+        case AskReport() | AskQueue():
             ask(action)
     return None
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hettrain.actions import AskReport, Refusal
+from hettrain.actions import AskQueue, AskReport, Refusal
 from hettrain.api import HetTrainingJob, InvalidDocument, JobStatus, load
 from hettrain.api.job import API_VERSION, KIND
-from hettrain.apply import apply
+from hettrain.apply import Question, apply
 from hettrain.events import Event, Reason
 from hettrain.kube import FIELD_MANAGER, ApiError, Kube, Unreachable
 from hettrain.plan import Context
@@ -35,6 +35,7 @@ class _Memory:
 
     refusals: tuple[Refusal, ...] = ()
     report: Mapping[str, Any] | None = None
+    workload: Mapping[str, Any] | None = None
     asking: asyncio.Task[None] | None = None
 
 
@@ -71,7 +72,7 @@ class Controller:
 
     def _children(self, uid: str, memory: _Memory) -> Children:
         services = frozenset(child["metadata"]["name"] for child in self._store.children(uid, "Service"))
-        return Children(self._store.children(uid, "Pod"), services, memory.refusals, memory.report)
+        return Children(self._store.children(uid, "Pod"), services, memory.refusals, memory.report, memory.workload)
 
     def _forget(self, uid: str) -> None:
         memory = self._memory.pop(uid, None)
@@ -100,9 +101,24 @@ class Controller:
             self._store.put_job(written)
         return True
 
-    def _ask(self, job: HetTrainingJob, memory: _Memory, ask: AskReport) -> None:
+    def _ask(self, job: HetTrainingJob, memory: _Memory, ask: Question) -> None:
         if memory.asking is None or memory.asking.done():
-            memory.asking = asyncio.create_task(self._get_report(job, memory, ask))
+            match ask:
+                case AskReport():
+                    memory.asking = asyncio.create_task(self._get_report(job, memory, ask))
+                case AskQueue():
+                    memory.asking = asyncio.create_task(self._get_workload(job, memory, ask))
+
+    async def _get_workload(self, job: HetTrainingJob, memory: _Memory, ask: AskQueue) -> None:
+        try:
+            workload = await self._kube.get(ask.kind, job.metadata.namespace, ask.name)
+        except (ApiError, Unreachable) as error:
+            if not (isinstance(error, ApiError) and error.status == 404):
+                log.warning("%s: %s %s was not read: %s", job.metadata.uid, ask.kind, ask.name, error)
+            return
+        if workload != memory.workload:
+            memory.workload = workload
+            self._wake(job.metadata.uid)
 
     async def _get_report(self, job: HetTrainingJob, memory: _Memory, ask: AskReport) -> None:
         try:

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal
 from hettrain.api.job import KIND
 from hettrain.events import Event, Reason
 from hettrain.plan import CannotPlan, Context, plan
 from hettrain.plan.names import budget_name, config_name, service_name, token_name
 from hettrain.policies.cleanup import useless
-from hettrain.policies.verdicts import Finish, Remove, Restart, Settled, Suspend, Verdict
+from hettrain.policies.eviction import stays_out
+from hettrain.policies.verdicts import Finish, Remove, Requeue, Restart, Settled, Suspend, Verdict
+from hettrain.status.admission import admitted, group_of, unmanaged, waiting_since, why_it_waits
 from hettrain.status.blocked import Trouble, trouble
 from hettrain.status.conditions import Claim
 from hettrain.status.pods import Pod
@@ -24,7 +26,9 @@ __all__ = ["Seen", "Step", "converge"]
 RETRY_SECONDS = 5.0
 """How soon a refused creation is tried again."""
 
-SLOWEST_POLL_SECONDS = 300.0
+FIRST_POLL_SECONDS, SLOWEST_POLL_SECONDS = 2.0, 300.0
+
+OUT = "the job stays out of its queue until it is suspended and resumed, or the annotation hetccl.io/restart changes"
 SHARES_POLL_SECONDS = 60.0
 
 NOT_REPORTED: Claim = ("InjectionVerified", "Unknown", "NotReported", "rank 0 has not reported yet")
@@ -39,6 +43,8 @@ class Seen(Protocol):
     def refusals(self) -> Sequence[Refusal]: ...
     @property
     def report(self) -> Mapping[str, Any] | None: ...
+    @property
+    def workload(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass
@@ -76,18 +82,21 @@ def converge(view: View, verdict: Verdict | None, seen: Seen, now: datetime, con
             step.claims += [(condition, "True", reason, message), ("PodsReady", "False", condition, "")]
             _withdraw(view, step, ("Blocked", "Restarting"), condition)
         case Suspend():
-            _delete(view.old, step)
+            _clear(view, step)
             step.claims += [
                 ("Suspended", "True", "SuspendedByUser", "spec.suspend is true: the job has no pods"),
                 ("PodsReady", "False", "Suspended", ""),
                 NOT_REPORTED,
             ]
             _withdraw(view, step, ("Blocked", "Restarting"), "Suspended")
+        case Requeue(reason=reason, message=message):
+            step.claims += [("Suspended", "True", reason, message), NOT_REPORTED]
+            _run(view, seen, now, context, step)
         case Restart(reason=reason, message=message):
             step.claims += [("Restarting", "True", reason, message), NOT_REPORTED]
             _run(view, seen, now, context, step)
         case None:
-            _withdraw(view, step, ("Suspended",), "Resumed")
+            _queue(view, seen, now, step)
             _run(view, seen, now, context, step)
     return step
 
@@ -96,22 +105,54 @@ def _delete(pods: Sequence[Pod], step: Step) -> None:
     step.actions += [Delete("Pod", pod.name, pod.uid) for pod in pods if pod.leaving is None]
 
 
+def _clear(view: View, step: Step) -> None:
+    """Remove what is left of earlier attempts. Kueue lets go of a group's last pods when its Workload is deleted."""
+    _delete(view.old, step)
+    groups = sorted({group for pod in view.old if pod.held and (group := group_of(pod)) is not None})
+    step.actions += [Delete("Workload", group) for group in groups]
+
+
+def _queue(view: View, seen: Seen, now: datetime, step: Step) -> None:
+    """What the condition Suspended says of a job that runs as far as its user is concerned."""
+    if admitted(view):
+        _withdraw(view, step, ("Suspended",), "Resumed")
+        return
+    since = waiting_since(view)
+    if (since is None and not view.current) or unmanaged(view) is not None:
+        return
+    waited = next((found for found in view.status.conditions if found.type == "Suspended" and since is not None), None)
+    if waited is None or waited.reason in ("SuspendedByUser", "Queued"):
+        reason, message = "Queued", why_it_waits(view, seen.workload)
+    else:
+        reason, first = waited.reason, waited.message.partition("\n")[0]
+        message = f"{first}\n{OUT if stays_out(view) else why_it_waits(view, seen.workload)}"
+    step.claims.append(("Suspended", "True", reason, message))
+    group = next(map(group_of, view.current.values()), None)
+    if group is not None:
+        step.actions.append(AskQueue("Workload", group))
+        waiting = (now - since).total_seconds() if since is not None else 0.0
+        step.look_again(min(max(FIRST_POLL_SECONDS, waiting / 4), SLOWEST_POLL_SECONDS))
+
+
 def _withdraw(view: View, step: Step, conditions: Sequence[str], reason: str) -> None:
     step.claims += [(kind, "False", reason, "") for kind in conditions if view.holds(kind)]
 
 
 def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) -> None:
-    _delete(view.old, step)
+    _clear(view, step)
     if not any(condition.type == "InjectionVerified" for condition in view.status.conditions):
         step.claims.append(NOT_REPORTED)
     problem: Trouble | None = None
+    waits = not admitted(view)
+    may_start = True
     if service_name(view.job) not in seen.services or view.missing:
-        step.began = _may_start(view, now, context, step)
-        if step.began:
+        may_start = _may_start(view, now, context, step) and not stays_out(view)
+        if may_start:
             problem = _start(view, seen, context, step)
     elif view.holds("Restarting"):
         step.claims.append(("Restarting", "False", "Restarted", f"attempt {view.status.attempt} has all of its pods"))
-    problem = problem or _first_trouble(view)
+    step.began = may_start and not waits
+    problem = problem or (unmanaged(view) if waits else _first_trouble(view))
     if problem is not None:
         step.claims.append(("Blocked", "True", problem.reason, problem.message))
     else:

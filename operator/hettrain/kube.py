@@ -44,6 +44,7 @@ RESOURCES = {
         "apis/admissionregistration.k8s.io/v1",
         "validatingwebhookconfigurations",
     ),
+    "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads"),
 }
 """API and plural of every kind that the operator touches."""
 

@@ -15,10 +15,11 @@ from hettrain.plan import Context, members, world_size
 from hettrain.policies import decide, next_alarm
 from hettrain.policies.failure import pause_seconds
 from hettrain.policies.restart import request
-from hettrain.policies.verdicts import Finish, Remove, Restart, Settled, Suspend, Verdict
+from hettrain.policies.verdicts import Finish, Remove, Requeue, Restart, Settled, Suspend, Verdict
+from hettrain.status.admission import admitted, waiting_since
 from hettrain.status.conditions import merge_conditions, state_of
 from hettrain.status.pods import observe
-from hettrain.status.times import write_time
+from hettrain.status.times import parse_time, write_time
 from hettrain.status.view import View
 
 __all__ = ["Children", "Outcome", "reconcile"]
@@ -31,13 +32,15 @@ NOTHING_SEEN: dict[str, Any] = {"pools": [], "attempt_start_time": None, "ready_
 class Children:
     """What is there of a job. Pods are as the API server shows them; of `services` the names are enough.
 
-    `refusals`: creations that were refused the last time they were tried. `report`: rank 0's last answer.
+    `refusals`: creations that were refused the last time they were tried. `report`: rank 0's last answer. `workload`:
+    what Kueue last said of the group that waits.
     """
 
     pods: Sequence[Mapping[str, Any]] = ()
     services: frozenset[str] = frozenset()
     refusals: Sequence[Refusal] = ()
     report: Mapping[str, Any] | None = None
+    workload: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,9 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
             attempt = status.attempt + 1 if view.current or view.was_whole else status.attempt
             fresh = {"attempt": attempt, "start_time": None, "next_restart_time": None}
             return status.model_copy(update=NOTHING_SEEN | fresh), []
+        case Requeue():
+            fresh = {"attempt": status.attempt + 1, "start_time": None, "next_restart_time": None}
+            return status.model_copy(update=NOTHING_SEEN | fresh), []
         case Restart(reason=reason, message=message, counter=counter, failure=failure, event=told):
             pause = pause_seconds(view) if counter else 0
             update: dict[str, Any] = NOTHING_SEEN | {
@@ -99,10 +105,17 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
             update = {"completion_time": write_time(now), "first_failure": failure or status.first_failure}
             return status.model_copy(update=update), [event_of_failure(failure)] if failure else []
         case None:
-            if status.start_time is not None:
+            if not admitted(view):
                 return status, []
-            begun = {"start_time": write_time(now), "restart_request": request(view.job)}
-            return status.model_copy(update=begun), []
+            if status.start_time is None:
+                begun = {"start_time": write_time(now), "restart_request": request(view.job)}
+                return status.model_copy(update=begun), []
+            waited = waiting_since(view)
+            if waited is None:
+                return status, []
+            # Time in a queue is nobody's fault: the deadline of the whole job moves on by it.
+            start = parse_time(status.start_time) + (now - waited)
+            return status.model_copy(update={"start_time": write_time(start)}), []
 
 
 def _report(view: View, step: Step, now: datetime) -> JobStatus:

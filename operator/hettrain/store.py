@@ -8,6 +8,7 @@ from typing import Any
 
 from hettrain.api import HetPoolProfile, InvalidDocument, load_profile
 from hettrain.api.job import KIND, RESTART_ANNOTATION
+from hettrain.gang.kueue import ROLE
 
 __all__ = ["Store", "owner_of"]
 
@@ -91,11 +92,18 @@ class Store:
 def _slim(kind: str, child: Object) -> Object:
     """A thousand pods are kept in memory: only what is looked at."""
     metadata = child["metadata"]
-    kept = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp")
-    slim = {"kind": kind, "metadata": {key: metadata[key] for key in kept if key in metadata}}
+    kept = ("name", "namespace", "uid", "resourceVersion", "labels", "deletionTimestamp", "deletionGracePeriodSeconds")
+    slim: dict[str, Any] = {"kind": kind, "metadata": {key: metadata[key] for key in kept if key in metadata}}
     if kind == "Pod":
         names = [{"name": container["name"]} for container in child["spec"]["containers"]]
-        slim["spec"] = {"nodeName": child["spec"].get("nodeName", ""), "containers": names}
+        gates = child["spec"].get("schedulingGates", [])
+        slim["spec"] = {
+            "nodeName": child["spec"].get("nodeName", ""),
+            "containers": names,
+            **({"schedulingGates": gates} if gates else {}),
+        }
+        if ROLE in metadata.get("annotations", {}):
+            slim["metadata"]["annotations"] = {ROLE: metadata["annotations"][ROLE]}
         status = child.get("status", {})
         looked_at = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses", "initContainerStatuses")
         slim["status"] = {key: status[key] for key in looked_at if key in status}

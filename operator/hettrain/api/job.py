@@ -8,6 +8,7 @@ from pydantic import Field
 from hettrain.api.base import Model, OpenModel, Rule
 from hettrain.api.policies import FailurePolicy, SuccessPolicy
 from hettrain.api.pool import LABEL, NAME_BUDGET, EnvVar, Pool
+from hettrain.api.scheduling import Scheduling
 from hettrain.api.status import JobStatus
 
 __all__ = [
@@ -38,6 +39,9 @@ REPORT_PORT = 29600
 
 RESTART_ANNOTATION = f"{GROUP}/restart"
 """Whenever its value changes, the gang starts over."""
+
+MOST_QUEUED_POOLS = 8
+"""Kinds of pods that a group of Kueue's may have (pod sets of a Workload)."""
 
 MAX_SECONDS = 10 * 365 * 24 * 3600
 """The longest time that a field may ask for: anything above it is a mistake."""
@@ -137,6 +141,7 @@ class JobSpec(Model):
         _unchanged("balance", _ANEW),
         _unchanged("successPolicy", _ANEW),
         _unchanged("disruptionBudget", _ANEW),
+        _unchanged("scheduling", _ANEW),
         _unchanged("managedBy", "the controller that manages a job is chosen when it is created"),
         Rule(
             "self.pools.all(p, self.pools.exists_one(q, q.name == p.name))",
@@ -157,6 +162,12 @@ class JobSpec(Model):
             lambda self: {*self.success_policy.pools} <= _names(self),
             "successPolicy.pools",
         ),
+        Rule(
+            f"!has(self.scheduling.queue) || size(self.pools) <= {MOST_QUEUED_POOLS}",
+            f"Kueue takes jobs of at most {MOST_QUEUED_POOLS} pools: join some of them, or take scheduling.queue out",
+            lambda self: self.scheduling.queue is None or len(self.pools) <= MOST_QUEUED_POOLS,
+            "pools",
+        ),
     )
 
     pools: list[Pool] = Field(
@@ -170,6 +181,7 @@ class JobSpec(Model):
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy, description="What happens when a pod fails.")
     success_policy: SuccessPolicy = Field(default_factory=SuccessPolicy, description="When the job has succeeded.")
     balance: Balance = Field(default_factory=Balance, description="Load balance over pools of unequal speed.")
+    scheduling: Scheduling = Field(default_factory=Scheduling, description="Who places the pods, and when.")
     suspend: bool = Field(False, description="true: the pods are deleted; false again: the job starts over.")
     active_deadline_seconds: int | None = Field(
         None,

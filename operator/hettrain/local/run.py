@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hettrain.actions import Action, AskReport, Create, CreateToken, Delete
+from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete
 from hettrain.api import HetPoolProfile, HetTrainingJob
+from hettrain.api.scheduling import Scheduling
 from hettrain.local.console import Screen, rank_map
 from hettrain.local.node import Node, program_of
 from hettrain.local.replica import adopt_orphans
@@ -49,7 +50,10 @@ def run_locally(job: HetTrainingJob, profiles: Mapping[str, HetPoolProfile], opt
     """
     adopt_orphans()
     hetccl = job.spec.hetccl.model_copy(update={"simulate": True})
-    job = job.model_copy(update={"spec": job.spec.model_copy(update={"hetccl": hetccl, "suspend": False})})
+    # Whom to wait for is a cluster's business, too.
+    ours = {"hetccl": hetccl, "suspend": False, "scheduling": Scheduling()}
+    metadata = job.metadata.model_copy(update={"labels": {}})
+    job = job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=ours)})
     if options.logs is not None:
         options.logs.mkdir(parents=True, exist_ok=True)
         for old in options.logs.glob(f"{job.metadata.name}-*.log"):
@@ -165,6 +169,8 @@ class _Run:
                 self._node.delete(name, uid)
             case Delete():
                 pass  # the scratch folder goes as a whole
+            case AskQueue():
+                pass  # this machine has no queues
             case AskReport(address=address, port=port):
                 if self._asking is None or self._asking.done():
                     self._asking = asyncio.get_running_loop().create_task(self._ask(address, port))

@@ -1,9 +1,12 @@
 """Job to desired children: pure."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hettrain.api import HetTrainingJob
+from hettrain.gang import Group, Refused, schedulers
 from hettrain.plan.context import Context
 from hettrain.plan.objects import config_map, disruption_budget, service, token_secret
 from hettrain.plan.pods import PlannedPod, plan_pod
@@ -42,10 +45,24 @@ class Plan:
 def plan(job: HetTrainingJob, attempt: int, wanted: list[Member], context: Context) -> Plan:
     """The children of one attempt, with the pods of the members that are wanted. Raises CannotPlan."""
     resolved = {pool.name: settings(pool, context) for pool in job.spec.pools}
+    pods = tuple(plan_pod(job, member, attempt, resolved[member.pool.name], context) for member in wanted)
+    _gather(job, attempt, wanted, pods)
     return Plan(
         service=service(job),
         token=token_secret(job, attempt),
         config_maps=tuple(config_map(job, attempt, name, found.nccl) for name, found in resolved.items() if found.nccl),
         budgets=(disruption_budget(job, attempt),) if job.spec.disruption_budget == "Gang" else (),
-        pods=tuple(plan_pod(job, member, attempt, resolved[member.pool.name], context) for member in wanted),
+        pods=pods,
     )
+
+
+def _gather(job: HetTrainingJob, attempt: int, wanted: Sequence[Member], pods: Sequence[PlannedPod]) -> None:
+    """Make the pods a group of the schedulers that the job asks for."""
+    group = Group(job, attempt, Counter(member.pool.name for member in members(job.spec)))
+    for scheduler in schedulers(job):
+        try:
+            scheduler.check(group)
+        except Refused as error:
+            raise CannotPlan(error.reason, str(error)) from None
+        for member, pod in zip(wanted, pods, strict=True):
+            scheduler.join(group, member.pool.name, pod.manifest)

@@ -68,6 +68,8 @@ def plan_pod(job: HetTrainingJob, member: Member, attempt: int, settings: Settin
         trainer["envFrom"] = [ours, *trainer.get("envFrom", [])]
     _devices(pool.gpus_per_replica, settings, trainer)
     _placement(settings, spec)
+    if job.spec.scheduling.priority_class_name is not None:
+        spec.setdefault("priorityClassName", job.spec.scheduling.priority_class_name)
     _shared_memory(processes_per_pod(pool), spec, trainer)
     if context.delivery != "Host":
         _token(token_name(job, attempt), context.token_file(attempt), spec, trainer)

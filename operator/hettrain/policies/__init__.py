@@ -5,6 +5,7 @@ from datetime import datetime
 
 from hettrain.policies.active_deadline import active_deadline, active_until
 from hettrain.policies.disruption import disruption
+from hettrain.policies.eviction import eviction
 from hettrain.policies.failure import failure, failure_known
 from hettrain.policies.restart import restart
 from hettrain.policies.settled import settled
@@ -24,6 +25,7 @@ POLICIES: tuple[Callable[[View], Verdict | None], ...] = (
     suspend,
     restart,
     active_deadline,
+    eviction,
     disruption,
     failure,
     startup_deadline,

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from hettrain.policies.verdicts import Finish
+from hettrain.status.admission import waiting_since
 from hettrain.status.times import parse_time
 from hettrain.status.view import View
 
@@ -10,9 +11,10 @@ __all__ = ["active_deadline", "active_until"]
 
 
 def active_until(view: View) -> datetime | None:
-    """When the job's time is up. The clock starts anew when a suspended job resumes, and stops when the job is over."""
+    """When the job's time is up. The clock starts anew when a suspended job resumes, rests while the gang waits in a
+    queue, and stops when the job is over."""
     seconds, status = view.job.spec.active_deadline_seconds, view.status
-    if seconds is None or status.start_time is None or status.completion_time is not None:
+    if seconds is None or status.start_time is None or status.completion_time is not None or waiting_since(view):
         return None
     return parse_time(status.start_time) + timedelta(seconds=seconds)
 

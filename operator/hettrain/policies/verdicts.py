@@ -6,7 +6,7 @@ from typing import Literal
 from hettrain.api import FirstFailure
 from hettrain.events import Reason
 
-__all__ = ["Counter", "Finish", "Remove", "Restart", "Settled", "Suspend", "Verdict"]
+__all__ = ["Counter", "Finish", "Remove", "Requeue", "Restart", "Settled", "Suspend", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,14 @@ class Finish:
     failure: FirstFailure | None = None
 
 
+@dataclass(frozen=True)
+class Requeue:
+    """The gang lost its place in a queue and waits for another, as a new attempt. `reason` and message: the queue's."""
+
+    reason: str
+    message: str
+
+
 Counter = Literal["restarts", "ignored_restarts"]
 
 
@@ -48,4 +56,4 @@ class Restart:
     event: Reason = Reason.RESTARTING
 
 
-Verdict = Settled | Remove | Suspend | Finish | Restart
+Verdict = Settled | Remove | Suspend | Finish | Requeue | Restart

@@ -37,7 +37,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod of a job. `ended`: none of its containers runs any more. `leaving`: when it should be gone at the latest,
+    """One pod of a job. `ended`: none of its containers runs any more. `held`: all that is left of it is a finalizer.
+    `leaving`: when it should be gone at the latest,
     once somebody asked for its deletion. `disruption`: why the cluster ended it, where it did."""
 
     name: str
@@ -49,6 +50,7 @@ class Pod:
     address: str
     phase: Phase
     ended: bool
+    held: bool
     ready: bool
     leaving: datetime | None
     disruption: str | None
@@ -67,11 +69,13 @@ def observe(pod: Mapping[str, Any]) -> Pod:
     labels = metadata.get("labels", {})
     attempt, index = labels.get(ATTEMPT_LABEL, ""), labels.get(INDEX_LABEL, "")
     leaving = metadata.get("deletionTimestamp")
-    ended = status.get("phase") in ("Succeeded", "Failed")
+    # The API server deletes a pod once its grace period is 0: the kubelet says so when it is done, or no node has it.
+    held = leaving is not None and metadata.get("deletionGracePeriodSeconds") == 0
+    ended = held or status.get("phase") in ("Succeeded", "Failed")
     terminated = _trainer_terminated(spec, status)
     if terminated is not None:
         phase = Phase.SUCCEEDED if terminated.get("exitCode") == 0 else Phase.FAILED
-    elif ended:
+    elif status.get("phase") in ("Succeeded", "Failed"):
         phase = Phase.SUCCEEDED if status["phase"] == "Succeeded" else Phase.FAILED
     else:
         phase = Phase.RUNNING if status.get("phase") == "Running" else Phase.WAITING
@@ -85,6 +89,7 @@ def observe(pod: Mapping[str, Any]) -> Pod:
         address=status.get("podIP", ""),
         phase=phase,
         ended=ended,
+        held=held,
         ready=phase is Phase.RUNNING and _condition(status, "Ready").get("status") == "True",
         leaving=parse_time(leaving) if leaving else None,
         disruption=_disruption(status, phase, leaving),

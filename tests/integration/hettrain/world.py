@@ -20,9 +20,11 @@ class World:
         self.jobs = JOBS.format(namespace)
 
     # -- the user
-    def create(self, *pools: dict[str, Any], name: str = "job", **spec: Any) -> dict[str, Any]:
+    def create(
+        self, *pools: dict[str, Any], name: str = "job", labels: dict[str, str] | None = None, **spec: Any
+    ) -> dict[str, Any]:
         manifest = document(*pools, name=name, **spec)
-        manifest["metadata"] = {"name": name}
+        manifest["metadata"] = {"name": name, "labels": labels or {}}
         return self.api("POST", self.jobs, manifest)
 
     def job(self, name: str = "job") -> dict[str, Any]:

@@ -37,6 +37,11 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
         "spec.successPolicy.pools",
         "a pool that the job does not have",
     ),
+    (
+        document(*(pool(f"p{i}") for i in range(9)), scheduling={"queue": "team"}),
+        "spec.pools",
+        "at most 8 pools",
+    ),
     (document(name="9lives"), "metadata.name", "a letter first"),
     (document(pool("p" * 30), name="j" * 22), "metadata.name", "shorten one of them"),
     (

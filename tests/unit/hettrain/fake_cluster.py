@@ -32,6 +32,7 @@ class FakeCluster:
         self.gone = False
         self.refusals: tuple[Refusal, ...] = ()
         self.report: dict[str, Any] | None = None
+        self.workload: dict[str, Any] | None = None
         self._uids = itertools.count()
 
     @property
@@ -52,7 +53,7 @@ class FakeCluster:
     # -- the operator
     def children(self) -> Children:
         services = frozenset(name for kind, name in self.objects if kind == "Service")
-        return Children(copy.deepcopy(list(self.pods.values())), services, self.refusals, self.report)
+        return Children(copy.deepcopy(list(self.pods.values())), services, self.refusals, self.report, self.workload)
 
     def look(self) -> Outcome:
         return reconcile(self.job, self.children(), self.now, self.context)
@@ -174,6 +175,24 @@ class FakeCluster:
     def lose_node(self, name: str) -> None:
         self.pods[name]["spec"]["nodeName"] = "lost"
         self.ask_deletion(name)
+
+    def admit(self) -> None:
+        """Kueue looks at all pods that wait for it, and lets them go."""
+        for pod in self.pods.values():
+            pod["spec"].pop("schedulingGates", None)
+
+    def manage(self) -> None:
+        """Kueue's webhook has seen the pods."""
+        for name, pod in self.pods.items():
+            pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] = "true"
+            pod["metadata"].setdefault("annotations", {})["kueue.x-k8s.io/role-hash"] = name.split("-")[2]
+
+    def take_back(self, reason: str, message: str) -> None:
+        """Kueue evicts the gang."""
+        target = {"type": "TerminationTarget", "status": "True", "reason": reason, "message": message}
+        for name, pod in self.pods.items():
+            pod["status"].setdefault("conditions", []).append(target)
+            self.ask_deletion(name)
 
     def vanish(self, name: str) -> None:
         del self.pods[name]
