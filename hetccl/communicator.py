@@ -6,6 +6,7 @@ What fails once fails on every rank, and the group is unusable from then on.
 """
 
 import hashlib
+import itertools
 import os
 import platform
 import socket
@@ -24,6 +25,8 @@ from hetccl.check import compare
 from hetccl.dtypes import Op, Reduction, check_reduction, code_of
 from hetccl.errors import CollectiveError, HetcclError
 from hetccl.handle import Handle
+from hetccl.observe import trace
+from hetccl.observe.recorder import Entry, Track, recorder
 from hetccl.plan import Schedule, collectives
 from hetccl.runners import Failure, Group, Launch, Status
 from hetccl.topology import Rank, Topology
@@ -66,8 +69,9 @@ class Identity:
 class _Lane:
     """One order of calls: the collectives of the group, or one direction between two of its ranks."""
 
-    def __init__(self, group: Group, ranks: Sequence[int]) -> None:
-        self.group, self.ranks = group, ranks
+    def __init__(self, group: Group, ranks: Sequence[int], track: Track) -> None:
+        self.group, self.ranks, self.track = group, ranks, track
+        self.numbers = itertools.count(1)
         self.connected: set[int] = set()
         self.ready: dict[Hashable, _Ready] = {}
 
@@ -135,7 +139,8 @@ class Communicator:
         self.topology: Topology
         self.topology, self._identity = meeting.gather(own)
         self._wires: dict[int, str] = {}
-        self._lane = _Lane(self._endpoint.runner.group(self._identity, rank, size), range(size))
+        track = Track(f"{self._identity:x}", name, self.ranks)
+        self._lane = _Lane(self._endpoint.runner.group(self._identity, rank, size), range(size), track)
         self._pairs: dict[tuple[int, int], _Lane] = {}
         self._beside = self._own_lane("beside")
         self._checks = any(each.checks for each in self.topology.ranks)
@@ -361,7 +366,7 @@ class Communicator:
         """Release the group. What is in flight ends with an error on this rank; other ranks are not told."""
         if self._endpoint.inherited:
             return
-        self._break(f"the group {self.name} was closed")
+        self._break(f"the group {self.name} was closed", failed=False)
         for lane in self._lanes():
             lane.group.close()
         self._endpoint.leave(self._identity)
@@ -378,7 +383,7 @@ class Communicator:
         if self._break(text) and self.rank == LEADER:
             self._tell(text)
 
-    def _break(self, reason: str) -> bool:
+    def _break(self, reason: str, *, failed: bool = True) -> bool:
         with self._breaking:
             if self._broken is not None:
                 return False
@@ -386,6 +391,8 @@ class Communicator:
         self._ended.set()
         for lane in self._lanes():
             lane.group.abort()
+        if failed:
+            trace.dump_soon(reason)
         return True
 
     def _tell(self, reason: str) -> None:
@@ -400,7 +407,9 @@ class Communicator:
 
     def _own_lane(self, purpose: str) -> _Lane:
         """One of all ranks, beside that of the collectives: it does not take their sequence numbers."""
-        return _Lane(self._endpoint.runner.group(self._tag(purpose), self.rank, self.size), range(self.size))
+        tag = self._tag(purpose)
+        track = Track(f"{tag:x}", f"{self.name}, {purpose}", self.ranks)
+        return _Lane(self._endpoint.runner.group(tag, self.rank, self.size), range(self.size), track)
 
     def _tag(self, purpose: str) -> int:
         """The number of a lane of this group, the same on all ranks."""
@@ -431,21 +440,32 @@ class Communicator:
         if self._broken is not None:
             raise CollectiveError(self._broken)
         seconds = self._timeout if timeout is None else timeout
-        left = seconds if ready.connected else self._reach(ready, seconds)
-        if self._checks and ready.lane is self._lane:
-            with self._checking:  # what is compared is started in the same order
-                self._launch(ready, source, target, seconds, self._compare(ready, seconds, left))
-        else:
-            self._launch(ready, source, target, seconds, left)
+        entry = recorder.add(ready.lane.track, ready.call, next(ready.lane.numbers), seconds)
+        try:
+            left = seconds if ready.connected else self._reach(ready, seconds)
+            if self._checks and ready.lane is self._lane:
+                with self._checking:  # what is compared is started in the same order
+                    self._launch(ready, source, target, seconds, self._compare(ready, seconds, left), entry)
+            else:
+                self._launch(ready, source, target, seconds, left, entry)
+        except BaseException:
+            entry.fail()
+            raise
 
-    def _launch(self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, seconds: float, left: float) -> None:
+    def _launch(
+        self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, seconds: float, left: float, entry: Entry
+    ) -> None:
         handles: list[Handle] | None = getattr(self._starting, "handles", None)
         if handles is not None:
             handle = Handle(lambda failure: self._failed(failure, ready, seconds), (source, target))
             handles.append(handle.start(ready.launch, source.data_ptr(), target.data_ptr(), left))
+            entry.follow(handle)
             return
+        entry.started = time.time_ns()
         failure = ready.launch.run(source.data_ptr(), target.data_ptr(), left)
+        entry.ended = time.time_ns()
         if failure is not None:
+            entry.fail()
             raise self._failed(failure, ready, seconds)
 
     def _reach(self, ready: _Ready, seconds: float) -> float:
@@ -515,8 +535,14 @@ class Communicator:
                         raise CollectiveError(self._broken)
                     tag = self._tag(f"{source} {target}")
                     group = self._endpoint.runner.group(tag, int(self.rank == target), 2)
-                    lane = self._pairs[source, target] = _Lane(group, (source, target))
+                    lane = self._pairs[source, target] = _Lane(group, (source, target), self._way(source, target))
         return lane
+
+    def _way(self, source: int, target: int) -> Track:
+        """What goes from one rank to another, for the flight recorder."""
+        ranks = self.ranks[source], self.ranks[target]
+        identity = f"{self._tag(f'{source} {target}'):x}"
+        return Track(identity, f"{self.name}, {ranks[0]} to {ranks[1]}", ranks, pair=True, receives=self.rank == target)
 
     def _failed(self, failure: Failure, ready: _Ready, seconds: float) -> HetcclError:
         lane, own = ready.lane, ready.call.describe(failure.own)
@@ -553,6 +579,7 @@ class Communicator:
             self._endpoint.tell_abort(self.topology.ranks[LEADER], self._identity, text)
             self._ended.wait(AGREEMENT_SECONDS)
         self.abort(text)
+        trace.settle()
         return self._broken or text
 
     def _divisor(self, op: Op) -> int:

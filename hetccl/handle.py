@@ -49,6 +49,11 @@ class Handle:
         return self.ended(0)
 
     @property
+    def failed(self) -> bool:
+        """Whether it has ended badly. Unlike `error`, asking has no consequences."""
+        return self.done and self._ticket.failure is not None
+
+    @property
     def error(self) -> HetcclError | None:
         """What it failed with, once it is done."""
         return self._end(self._ticket)

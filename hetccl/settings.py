@@ -4,6 +4,7 @@ The names and their meaning are the environment contract of docs/architecture.md
 """
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ HOST_VENDOR = "cpu"
 TRANSPORTS = ("Auto", "RDMA", "TCP")
 BALANCE = ("Off", "Static", "Auto")
 BALANCE_LOSS = ("Mean", "Sum")
+TRACE_SIZE = 2000
+"""Calls that the flight recorder keeps where nothing else is said, as in PyTorch."""
+
+TRACE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP")
 CHECKS = {"headers": False, "full": True}
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _HIDES_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -34,6 +39,19 @@ class SettingsError(ValueError):
     def __init__(self, variable: str, found: str, allowed: str) -> None:
         super().__init__(f"{variable} is {found!r}; allowed: {allowed}")
         self.variable = variable
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """The flight recorder: `size` calls are kept, 0: none."""
+
+    size: int = TRACE_SIZE
+    file: str = ""
+    """Where dumps go: the path but for the rank's number at its end, or before `.json`. Empty: nowhere."""
+    pipe: str = ""
+    """A named pipe by which a dump is asked for: its path but for the rank's number and `.pipe`. Empty: none."""
+    signal: str = ""
+    """The signal that asks for a dump. Empty: none."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,7 @@ class Settings:
     """False where NCCL_SHM_DISABLE is 1: ranks of one host use sockets too."""
     checks: bool = False
     """True where HETCCL_CHECK is full: all ranks compare what they call before any data moves."""
+    trace: TraceSettings = TraceSettings()
 
     @property
     def needs_device(self) -> bool:
@@ -116,6 +135,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         weight=_weight(environment, "HETCCL_WEIGHT"),
         share_memory=_one_of(environment, "NCCL_SHM_DISABLE", {"1": False, "0": True, "": True}, "0"),
         checks=_one_of(environment, "HETCCL_CHECK", CHECKS, "headers"),
+        trace=_trace(environment),
     )
 
 
@@ -137,6 +157,28 @@ def _one_of(environment: Mapping[str, str], variable: str, allowed: Mapping[str,
     if value not in allowed:
         raise SettingsError(variable, value, ", ".join(name for name in allowed if name))
     return allowed[value]
+
+
+def _trace(environment: Mapping[str, str]) -> TraceSettings:
+    job = environment.get("HETCCL_JOB", "").replace("/", "-") or "job"
+    folder = Path(tempfile.gettempdir()) / f"hetccl-trace-{os.getuid()}" / job
+    size = _first(environment, "HETCCL_TRACE_SIZE", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+    file = _first(environment, "HETCCL_TRACE_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    pipe = _first(environment, "HETCCL_TRACE_PIPE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+    signals = {name: name for name in TRACE_SIGNALS} | {"": ""}
+    if size is not None and not (size.isascii() and size.isdigit()):
+        raise SettingsError("HETCCL_TRACE_SIZE", size, "a number of calls, 0 or more")
+    return TraceSettings(
+        size=TRACE_SIZE if size is None else int(size),
+        file=str(folder / "rank_") if file is None else file,
+        pipe=pipe or "",
+        signal=_one_of(environment, "HETCCL_TRACE_SIGNAL", signals, ""),
+    )
+
+
+def _first(environment: Mapping[str, str], *variables: str) -> str | None:
+    """The value of the first of these that is set."""
+    return next((environment[variable] for variable in variables if variable in environment), None)
 
 
 def _port(environment: Mapping[str, str], variable: str) -> int | None:

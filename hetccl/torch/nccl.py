@@ -19,6 +19,7 @@ from hetccl.balance.balancer import Balancer
 from hetccl.balance.install import install, uninstall
 from hetccl.communicator import Communicator
 from hetccl.errors import HetcclError
+from hetccl.observe import trace
 from hetccl.observe.log import configure
 from hetccl.observe.ranks import Member, has_gpu, rank_map, report, spans
 from hetccl.observe.report import ReportServer
@@ -73,6 +74,8 @@ def make_group(
     world = not options.global_ranks_in_group
     ranks: Sequence[int] = range(size) if world else options.global_ranks_in_group
     logger = configure(settings.log_level, ranks[rank])
+    if world:
+        trace.configure(settings.trace, rank)
     try:
         communicator = Communicator(
             PrefixStore("hetccl", store),

@@ -99,7 +99,7 @@ class Gang:
                     MASTER_PORT=str(self._store.port),
                     TORCHELASTIC_USE_AGENT_STORE="True",
                     TORCHELASTIC_RESTART_COUNT="0",
-                    **{**more, **by_pool.get(pool, {})},
+                    **{"HETCCL_TRACE_FILE": str(folder / "trace" / "rank_"), **more, **by_pool.get(pool, {})},
                 ),
                 folder / f"rank{rank}.log",
             )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hetccl.settings import SettingsError, from_environment, requested
+from hetccl.settings import SettingsError, TraceSettings, from_environment, requested
 
 
 def test_nothing_but_the_vendor_is_needed() -> None:
@@ -69,6 +69,8 @@ def test_everything_that_the_operator_says_is_read(tmp_path: Path) -> None:
         ("HETCCL_LOG", "loud", "DEBUG, INFO, WARNING, ERROR"),
         ("NCCL_SHM_DISABLE", "true", "1, 0"),
         ("HETCCL_CHECK", "yes", "headers, full"),
+        ("HETCCL_TRACE_SIZE", "many", "a number of calls"),
+        ("HETCCL_TRACE_SIGNAL", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_is(variable: str, value: str, allowed: str) -> None:
@@ -77,6 +79,21 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(variable: str, value:
     assert raised.value.variable == variable
     assert str(raised.value).startswith(f"{variable} is {value!r}; allowed: ")
     assert allowed in str(raised.value)
+
+
+def test_the_flight_recorder_has_pytorchs_names_where_it_has_none_of_its_own() -> None:
+    job = {"HETCCL_VENDOR": "amd", "HETCCL_JOB": "team/job/3"}
+    torchs = {
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "7",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/var/rank_",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/var/ask_",
+    }
+    ours = {"HETCCL_TRACE_SIZE": "0", "HETCCL_TRACE_FILE": "", "HETCCL_TRACE_PIPE": "", "HETCCL_TRACE_SIGNAL": "SIGHUP"}
+    assert from_environment(job | torchs).trace == TraceSettings(7, "/var/rank_", "/var/ask_", "")
+    assert from_environment(job | torchs | ours).trace == TraceSettings(0, "", "", "SIGHUP")
+    default = from_environment(job).trace
+    assert (default.size, default.pipe, default.signal) == (2000, "", "")
+    assert default.file.endswith("/team-job-3/rank_"), "jobs do not mix, nor their attempts"
 
 
 def test_a_process_without_a_vendor_is_none_of_ours() -> None:
