@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from hettrain.api.job import API_VERSION, KIND
 from hettrain.apply import Question, apply
 from hettrain.events import Event, Reason
 from hettrain.kube import FIELD_MANAGER, ApiError, Kube, Unreachable
+from hettrain.logs import about
+from hettrain.metrics import Metrics
 from hettrain.plan import Context
 from hettrain.reconcile import Children, reconcile
 from hettrain.report import ask_report
@@ -42,12 +45,24 @@ class _Memory:
 class Controller:
     """Reconciles jobs by their UID. `wake` asks for another run of a job."""
 
-    def __init__(self, kube: Kube, store: Store, context: Context, wake: Callable[[str], None]) -> None:
+    def __init__(
+        self, kube: Kube, store: Store, context: Context, wake: Callable[[str], None], metrics: Metrics
+    ) -> None:
         self._kube, self._store, self._context, self._wake = kube, store, context, wake
+        self._metrics = metrics
         self._memory: dict[str, _Memory] = {}
 
     async def reconcile(self, uid: str) -> float | None:
         """One run. Returns when to run again, in seconds, if time alone is a reason to."""
+        begun, failed = time.perf_counter(), True
+        try:
+            again = await self._reconcile(uid)
+            failed = False
+            return again
+        finally:
+            self._metrics.reconciled(time.perf_counter() - begun, failed=failed)
+
+    async def _reconcile(self, uid: str) -> float | None:
         raw = self._store.jobs.get(uid)
         if raw is None:
             self._forget(uid)
@@ -58,6 +73,7 @@ class Controller:
         except InvalidDocument as error:
             await self._publish(raw, 0, Event(Reason.INVALID, f"this operator cannot read the job: {error}"))
             return None
+        about.set({"job": f"{job.metadata.namespace}/{job.metadata.name}", "uid": uid, "attempt": job.status.attempt})
         context = replace(self._context, profiles=self._store.profiles)
         outcome = reconcile(job, self._children(uid, memory), datetime.now(UTC), context)
         if not await self._write_status(job, outcome.status):
@@ -97,6 +113,7 @@ class Controller:
             if error.status in (404, 409):
                 return False
             raise
+        self._metrics.changed(job.status, status)
         if uid in self._store.jobs:
             self._store.put_job(written)
         return True

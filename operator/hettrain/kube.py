@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,6 +49,9 @@ RESOURCES = {
 """API and plural of every kind that the operator touches."""
 
 
+PLURALS = frozenset(plural for _, plural in RESOURCES.values())
+
+
 class ApiError(Exception):
     """An answer other than 2xx. `reason` is the API server's own word for it, `causes` its details."""
 
@@ -85,7 +88,9 @@ class Kube:
     Every request raises ApiError for an answer other than 2xx and Unreachable for none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answered: Callable[[str, str, int], None] | None = None) -> None:
+        """`answered` is told of every request: verb, resource and the answer's code, 0 for none."""
+        self._answered = answered or _nobody
         self._info, self._read_at = login(), time.monotonic()
         self._turns = asyncio.Semaphore(MAX_IN_FLIGHT)
 
@@ -175,7 +180,9 @@ class Kube:
                     answer = await response.read()
                     status, retry_after = response.status, response.headers.get("Retry-After", "")
             except (aiohttp.ClientError, TimeoutError) as error:
+                self._answered(method, _resource(path), 0)
                 raise Unreachable(f"{method} {path}: {error or type(error).__name__}") from error
+            self._answered(method, _resource(path), status)
             if status in (429, 503) and retry_after.isdecimal() and attempt < PATIENT_TRIES:
                 await asyncio.sleep(min(float(retry_after), LONGEST_RETRY_AFTER))
                 continue
@@ -194,6 +201,15 @@ class Kube:
 def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     api, plural = RESOURCES[kind]
     return "/".join([api, *(["namespaces", namespace] if namespace else []), plural, *([name] if name else [])])
+
+
+def _nobody(verb: str, resource: str, code: int) -> None:
+    """Told of requests where nobody asks."""
+
+
+def _resource(path: str) -> str:
+    """The plural that a path is about; nothing for discovery."""
+    return next((part for part in path.split("/") if part in PLURALS), "")
 
 
 def _parse(answer: bytes) -> dict[str, Any]:

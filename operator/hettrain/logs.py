@@ -3,12 +3,19 @@
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
-__all__ = ["LogFormat", "set_up_logs"]
+__all__ = ["LogFormat", "about", "set_up_logs"]
 
 LogFormat = Literal["text", "json"]
+
+
+about: ContextVar[Mapping[str, Any]] = ContextVar("about", default=MappingProxyType({}))
+"""What this task works on: fields of each JSON line."""
 
 
 class _Json(logging.Formatter):
@@ -18,6 +25,7 @@ class _Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **about.get(),
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)

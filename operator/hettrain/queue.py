@@ -63,6 +63,11 @@ class Queue:
             self._waiting.add(key)
             self._ready.put_nowait(key)
 
+    @property
+    def depth(self) -> int:
+        """Keys that wait for their run."""
+        return len(self._waiting)
+
     def add_after(self, key: str, seconds: float) -> None:
         """Run a key in some seconds; an earlier wish, made or still to be made, counts."""
         loop = asyncio.get_running_loop()

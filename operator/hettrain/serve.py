@@ -21,6 +21,7 @@ from hettrain.inject import PullPolicy
 from hettrain.kube import ApiError, Kube, Unreachable
 from hettrain.lease import Lease, LeaseLost
 from hettrain.logs import LogFormat, set_up_logs
+from hettrain.metrics import Metrics
 from hettrain.plan import Context
 from hettrain.probe import best_delivery
 from hettrain.queue import Queue
@@ -70,6 +71,7 @@ class _Process:
         self._stop = asyncio.Event()
         self._reached = False
         self._audit: Audit | None = None
+        self._metrics = Metrics()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -78,11 +80,13 @@ class _Process:
         settings = self._settings
         async with AsyncExitStack() as stack:
             if settings.health_port:
-                health = await serve_health(settings.health_port, self._trouble, lambda: self._reached)
+                health = await serve_health(
+                    settings.health_port, self._trouble, lambda: self._reached, self._metrics.text
+                )
                 stack.push_async_callback(health.cleanup)
-            kube = await stack.enter_async_context(Kube())
+            kube = await stack.enter_async_context(Kube(self._metrics.request))
             # The Lease's requests must not queue behind those of a gang of a thousand pods.
-            own = await stack.enter_async_context(Kube())
+            own = await stack.enter_async_context(Kube(self._metrics.request))
             lease = Lease(own, settings.lease_namespace, settings.lease_name, settings.identity)
             if not await self._until_stopped(self._stand_by(kube, lease)):
                 return 0
@@ -136,7 +140,11 @@ class _Process:
         )
         store = Store()
         queue = Queue()
-        controller = Controller(kube, store, context, queue.add)
+        metrics = self._metrics
+        metrics.leader.set(1)
+        metrics.jobs = store.jobs.values
+        metrics.depth.set_function(lambda: queue.depth)
+        controller = Controller(kube, store, context, queue.add, metrics)
         self._audit = Audit(kube, store, settings.namespaces or (None,), queue.add)
         # kopf cancels whatever was started after it when it ends, so these come first.
         queue.start(controller.reconcile)

@@ -31,6 +31,7 @@ EVERYTHING: dict[str, Any] = {
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "high",
     "webhook": {"enabled": True, "failurePolicy": "Fail"},
+    "metrics": {"dashboard": {"enabled": True}},
 }
 VARIANTS = {
     "defaults": {},
@@ -88,6 +89,23 @@ def test_the_api_server_admits_the_operator_under_restricted_pod_security(
     control_plane.apply(account, namespace="system")
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": pod_spec(render(**values))}
     control_plane.kubectl(*("create", "--dry-run=server", "--namespace", "system", "-f", "-"), stdin=json.dumps(pod))
+
+
+def test_prometheus_and_grafana_find_what_they_need(render: Render) -> None:
+    assert not find(render(), "PodMonitor")
+    manifests = render(
+        metrics={"podMonitor": {"enabled": True, "labels": {"release": "prom"}}, "dashboard": {"enabled": True}}
+    )
+    (monitor,) = find(manifests, "PodMonitor")
+    (deployment,) = find(manifests, "Deployment")
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    ports = [port["name"] for container in pod_spec(manifests)["containers"] for port in container["ports"]]
+    assert endpoint["port"] in ports
+    (dashboard,) = find(manifests, "ConfigMap")
+    assert json.loads(dashboard["data"]["hettrain.json"])["panels"]
 
 
 def test_crds_stay_when_the_release_goes(render: Render) -> None:
@@ -187,7 +205,7 @@ def leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Value by dotted path, down to what a user sets as a whole."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, dict) and value and key != "resources":
+        if isinstance(value, dict) and value and key not in ("resources", "labels"):
             found |= leaves(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = value

@@ -120,16 +120,22 @@ def test_without_a_cluster_it_says_so_and_exits_with_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_health_and_readiness_are_answered(start: Start) -> None:
+def test_health_readiness_and_metrics_are_answered(alone: World, start: Start) -> None:
     port = free_ports(1)[0]
     start("first", "--health-port", str(port))
 
-    def answers(path: str) -> bool:
+    def answer(path: str) -> str:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as response:
-                return bool(response.status == 200)
+                text: str = response.read().decode()
         except (urllib.error.URLError, ConnectionError):
-            return False
+            return ""
+        return text
 
-    poll("it is ready", lambda: answers("/readyz"), 20)
-    assert answers("/healthz")
+    poll("it is ready", lambda: bool(answer("/readyz")), 20)
+    assert answer("/healthz")
+    alone.create()
+    alone.until("the job is counted", lambda: 'hettrain_jobs{state="Pending"} 1.0' in answer("/metrics"))
+    metrics = answer("/metrics")
+    assert 'hettrain_api_requests_total{code="201",resource="services",verb="POST"} 1.0' in metrics
+    assert "hettrain_leader 1.0" in metrics
