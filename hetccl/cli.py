@@ -9,6 +9,7 @@ import hetccl
 from hetccl.bench.formulas import BUS, DTYPES
 from hetccl.bench.run import PEERS, Task, parse_islands, parse_sizes
 from hetccl.bench.run import run as measure
+from hetccl.doctor import examine, report
 from hetccl.inject.tree import write_tree
 
 
@@ -40,11 +41,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     version.set_defaults(run=lambda _: print(f"hetccl {hetccl.__version__} {Path(hetccl.__file__).parent}"))
 
     _add_bench(commands)
+    _add_doctor(commands)
     options = parser.parse_args(arguments)
     try:
         options.run(options)
     except (OSError, RuntimeError) as error:
         sys.exit(f"hetccl {options.command}: {error}")
+
+
+def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what hetccl would use here, and why",
+        description="Say what hetccl would use in this environment, and why. Exits 0 where all is well, 1 where it "
+        "works with fall-backs, 2 where it does not work.",
+        epilog="example: hetccl doctor --peer other-host",
+    )
+    doctor.add_argument("--peer", metavar="HOST", default="", help="see how HOST (or HOST:PORT) is reached")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+
+    def run(options: argparse.Namespace) -> None:
+        found = examine(peer=options.peer)
+        print(report(found, as_json=options.json))
+        sys.exit(max(finding.level for finding in found))
+
+    doctor.set_defaults(run=run)
 
 
 def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
