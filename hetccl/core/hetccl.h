@@ -93,4 +93,22 @@ int32_t het_finished(uint64_t *tags, int32_t most);
 /* The process is about to end: nothing that was started touches any memory from here on. */
 void het_stop(void);
 
+/* ---- heartbeats: over the control connection to each peer process ---- */
+
+enum { HET_EVENT_LOST = 1, HET_EVENT_ABORT = 2, HET_TEXT = 1 << 16 };
+struct het_event {
+    uint64_t peer;
+    int32_t kind, code; /* a peer is lost: an errno says why, ETIMEDOUT where it was silent for too long */
+    uint64_t group;     /* a peer tells that this group was aborted, and why */
+    uint32_t bytes;
+    char text[HET_TEXT];
+};
+/* From now on send a beat as often as this, and expect to hear something within the limit (nanoseconds), until the peer is
+ * lost; the socket stays open until then. Returns the peer's number, 0 without memory or a thread. */
+uint64_t het_pulse_add(int32_t fd, int64_t beat_every, int64_t limit);
+/* Tell a peer that a group was aborted. One that cannot be told is lost anyway. */
+void het_pulse_tell(uint64_t peer, uint64_t group, const char *text, uint32_t bytes);
+/* Wait for the next event. */
+void het_pulse_next(struct het_event *event);
+
 #endif

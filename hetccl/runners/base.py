@@ -8,7 +8,19 @@ from typing import Any, Protocol
 
 from hetccl.plan import Schedule
 
-__all__ = ["LANE_BITS", "SLOTS", "SLOT_BYTES", "Failure", "Group", "Launch", "Link", "Runner", "Status", "Ticket"]
+__all__ = [
+    "LANE_BITS",
+    "SLOTS",
+    "SLOT_BYTES",
+    "Failure",
+    "Group",
+    "Launch",
+    "Link",
+    "Runner",
+    "Status",
+    "Ticket",
+    "Watch",
+]
 
 SLOTS, SLOT_BYTES = 8, 128 << 10
 """Messages of this size at most; this many in a ring of shared memory. Both sides of a link must agree."""
@@ -102,6 +114,16 @@ class Group(Protocol):
         """Abort, wait until nothing runs, and release what the group holds."""
 
 
+class Watch(Protocol):
+    """The control connections of this process: heartbeats, and what peers tell of groups that were aborted."""
+
+    def add(self, key: bytes, connection: socket.socket, lost: Callable[[int], None]) -> None:
+        """Watch a peer; `lost(errno)` is called once when it is gone."""
+
+    def tell_abort(self, key: bytes, group: int, text: str) -> None:
+        """Let a peer know that a group was aborted. One that cannot be told is lost anyway."""
+
+
 class Runner(Protocol):
     """Makes links, groups and programs."""
 
@@ -116,6 +138,10 @@ class Runner(Protocol):
 
     def ring_bytes(self) -> int:
         """Bytes of one ring."""
+
+    def watch(self, aborted: Callable[[int, str], None], beat: float, limit: float) -> Watch:
+        """Watches peers: a beat every `beat` seconds, lost after `limit` seconds of silence. `aborted(group, text)` is
+        called for each abort that a peer tells."""
 
     def group(self, identity: int, rank: int, size: int) -> Group:
         """A group; its identity, below 2**48, is the same on all ranks."""

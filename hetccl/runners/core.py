@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import functools
 import itertools
+import logging
 import socket
 import threading
 from collections import deque
@@ -12,9 +13,11 @@ from pathlib import Path
 
 from hetccl.plan import Schedule
 from hetccl.plan.schedule import flatten
-from hetccl.runners.base import SLOT_BYTES, SLOTS, Failure, Launch, Status, Ticket
+from hetccl.runners.base import SLOT_BYTES, SLOTS, Failure, Launch, Status, Ticket, Watch
 
 __all__ = ["CoreRunner", "library"]
+
+logger = logging.getLogger("hetccl")
 
 INTERFACE = 3
 FILE = Path(__file__).parents[1] / "core" / "libhetccl.so"
@@ -43,6 +46,18 @@ class _Call(ctypes.Structure):
         ("what", ctypes.c_uint64),
         ("count", ctypes.c_uint64),
         ("scratch_bytes", ctypes.c_uint64),
+    )
+
+
+class _Event(ctypes.Structure):
+    LOST, ABORT = 1, 2
+    _fields_ = (
+        ("peer", ctypes.c_uint64),
+        ("kind", ctypes.c_int32),
+        ("code", ctypes.c_int32),
+        ("group", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint32),
+        ("text", ctypes.c_char * (1 << 16)),
     )
 
 
@@ -93,6 +108,9 @@ def library() -> ctypes.CDLL | None:
         "het_watch": (number, pointer),
         "het_finished": (number, pointer, number),
         "het_stop": (None,),
+        "het_pulse_add": (unsigned, number, long, long),
+        "het_pulse_tell": (None, unsigned, unsigned, ctypes.c_char_p, size),
+        "het_pulse_next": (None, pointer),
     }
     for name, (result, *arguments) in signatures.items():
         function = getattr(core, name)
@@ -253,6 +271,53 @@ class _Group:
             self.core.het_group_free(self.handle)
 
 
+class _Watch:
+    """The pulse of the C core, and a thread that tells Python of it."""
+
+    def __init__(self, core: ctypes.CDLL, aborted: Callable[[int, str], None], beat: float, limit: float) -> None:
+        self._core, self._aborted = core, aborted
+        self._times = _nanoseconds(beat), _nanoseconds(limit)
+        self._lock = threading.Lock()
+        self._numbers: dict[bytes, int] = {}
+        self._peers: dict[int, tuple[bytes, Callable[[int], None]]] = {}
+        threading.Thread(target=self._listen, name="hetccl-watch", daemon=True).start()
+
+    def add(self, key: bytes, connection: socket.socket, lost: Callable[[int], None]) -> None:
+        connection.setblocking(False)
+        with self._lock:
+            number = self._core.het_pulse_add(connection.fileno(), *self._times)
+            if not number:
+                raise MemoryError("the C core has no memory, or no thread, to watch a peer")
+            self._numbers[key] = number
+            self._peers[number] = key, lost
+
+    def tell_abort(self, key: bytes, group: int, text: str) -> None:
+        number = self._numbers.get(key)
+        if number is not None:
+            body = text.encode()
+            self._core.het_pulse_tell(number, group, body, len(body))
+
+    def _listen(self) -> None:
+        event = _Event()
+        while True:
+            self._core.het_pulse_next(ctypes.byref(event))
+            try:
+                if event.kind == _Event.LOST:
+                    self._lose(event.peer, event.code)
+                elif event.kind == _Event.ABORT:
+                    text = ctypes.string_at(ctypes.addressof(event) + _Event.text.offset, event.bytes)
+                    self._aborted(event.group, text.decode(errors="replace"))
+            except Exception:  # what goes wrong with one peer is no reason to stop watching the others
+                logger.exception("the connection to a peer failed")
+
+    def _lose(self, number: int, code: int) -> None:
+        with self._lock:
+            key, lost = self._peers.pop(number)
+            if self._numbers.get(key) == number:
+                del self._numbers[key]
+        lost(code)
+
+
 class CoreRunner:
     """Runs schedules in C."""
 
@@ -275,6 +340,9 @@ class CoreRunner:
     def ring_bytes(self) -> int:
         size: int = self._core.het_ring_size(SLOTS, SLOT_BYTES)
         return -(-size // 64) * 64
+
+    def watch(self, aborted: Callable[[int, str], None], beat: float, limit: float) -> Watch:
+        return _Watch(self._core, aborted, beat, limit)
 
     def group(self, identity: int, rank: int, size: int) -> _Group:
         return _Group(self._core, self._started, identity, rank, size)

@@ -19,6 +19,7 @@ import torch
 from hetccl.dtypes import DTYPES, Reduction
 from hetccl.plan import Buffer, Operand, Schedule, Step, Wire
 from hetccl.runners.base import LANE_BITS, SLOT_BYTES, Failure, Launch, Status, Ticket
+from hetccl.wires.watch import Watch
 
 __all__ = ["PythonRunner"]
 
@@ -395,6 +396,9 @@ class PythonRunner:
 
     def ring_bytes(self) -> int:
         return 0
+
+    def watch(self, aborted: Callable[[int, str], None], beat: float, limit: float) -> Watch:
+        return Watch(aborted, beat, limit)
 
     def group(self, identity: int, rank: int, size: int) -> _Group:  # noqa: ARG002
         return _Group(identity, rank)

@@ -43,6 +43,9 @@ GRACE_SECONDS = 1.0
 MOST_STRANGERS = 64
 """Connections that may be in their handshake at once; more are dropped, and a rank of the job tries again."""
 
+MOST_EARLY = 256
+"""Aborts that are kept of groups that are not known: not joined yet, or closed."""
+
 _TCP_USER_TIMEOUT = 18
 _OFFER = struct.Struct("!H32s")
 _ANSWER = struct.Struct("!?")
@@ -87,6 +90,7 @@ class Endpoint:
         self._half: dict[bytes, socket.socket] = {}  # data connections of peers, until they offer memory by control
         self._reaching: defaultdict[bytes, threading.Lock] = defaultdict(threading.Lock)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # all that a forked child has to close
+        self._early: dict[int, str] = {}  # aborts of groups that this process has not joined yet, the oldest first
         self._groups: weakref.WeakValueDictionary[int, Member] = weakref.WeakValueDictionary()
         self._strangers = threading.Semaphore(MOST_STRANGERS)
         if self.shares_memory:
@@ -100,14 +104,19 @@ class Endpoint:
         usable = [a for each in chosen for a in each.addresses if dual or ":" not in a]
         self.addresses = tuple((address, port) for address in usable)
         logger.debug("listening on %s", ", ".join(f"{address} port {port}" for address, port in self.addresses))
-        self._watch = watch.Watch(self._on_abort)
+        beat = min(watch.HEARTBEAT_SECONDS, watch.LIMIT_SECONDS / 4)
+        self._watch = runner.watch(self._on_abort, beat, watch.LIMIT_SECONDS)
         threading.Thread(target=self._accept, name="hetccl-listen", daemon=True).start()
 
     # Groups
 
     def join(self, group: int, member: Member) -> None:
-        """From now on `member` hears of aborts of this group."""
-        self._groups[group] = member
+        """From now on `member` hears of aborts of this group, and now of what came before."""
+        with self._changed:
+            self._groups[group] = member
+            text = self._early.pop(group, None)
+        if text is not None:
+            member.on_abort(text)
 
     def leave(self, group: int) -> None:
         """The group is over; nothing of it runs."""
@@ -122,7 +131,12 @@ class Endpoint:
         self._watch.tell_abort(bytes.fromhex(peer.key), group, text)
 
     def _on_abort(self, group: int, text: str) -> None:
-        member = self._groups.get(group)
+        with self._changed:
+            member = self._groups.get(group)
+            if member is None:
+                self._early[group] = text
+                if len(self._early) > MOST_EARLY:
+                    del self._early[next(iter(self._early))]
         if member is not None:
             member.on_abort(text)
 
@@ -241,9 +255,10 @@ class Endpoint:
             link, wire = self.runner.shm(*(rings if leads else reversed(rings))), "shm"
         connection = Connection(key, wire, link, (control, data), segment)
         with self._changed:
+            # Before anybody uses it: this rank's next call may keep the GIL for long.
+            self._watch.add(key, control, lambda code: self._lose(connection, code))
             self._connections[key] = connection
             self._changed.notify_all()
-        self._watch.add(key, control, lambda code: self._lose(connection, code))
 
     def _lose(self, connection: Connection, code: int) -> None:
         with self._changed:

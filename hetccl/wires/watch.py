@@ -1,7 +1,7 @@
 """The control connections: who is alive, and what they tell of a group that was aborted.
 
-A closed connection is not enough to notice a death (a lost node sends nothing), so each side sends a heartbeat. A rank
-that computes for long is alive: the thread here needs but a moment of it.
+A closed connection is not enough to notice a death (a lost node sends nothing), so each side sends a heartbeat. This is
+the reference, and what there is without a C compiler: core/pulse.c does the same without the GIL.
 """
 
 import errno
@@ -48,17 +48,16 @@ class _Peer:
 
 
 class Watch:
-    """One thread for all peers of this process. `aborted(group, text)` is called for each abort that a peer tells."""
+    """One thread for all peers of this process (runners.base.Watch)."""
 
-    def __init__(self, aborted: Callable[[int, str], None]) -> None:
-        self._aborted = aborted
+    def __init__(self, aborted: Callable[[int, str], None], beat: float, limit: float) -> None:
+        self._aborted, self._beat, self._limit = aborted, beat, limit
         self._selector = selectors.DefaultSelector()
         self._peers: dict[bytes, _Peer] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="hetccl-watch", daemon=True).start()
 
     def add(self, key: bytes, connection: socket.socket, lost: Callable[[int], None]) -> None:
-        """Watch a peer; `lost(errno)` is called once when it is gone."""
         connection.setblocking(False)
         peer = _Peer(key, connection, lost, time.monotonic())
         with self._lock:
@@ -66,7 +65,6 @@ class Watch:
             self._selector.register(connection, selectors.EVENT_READ, peer)
 
     def tell_abort(self, key: bytes, group: int, text: str) -> None:
-        """Let a peer know that a group was aborted. One that cannot be told is lost anyway."""
         peer = self._peers.get(key)
         if peer is not None:
             body = text.encode()[:_LONGEST]
@@ -79,14 +77,14 @@ class Watch:
                 self._safely(self._read, selected.data)
             now = time.monotonic()
             # Where this very thread was stopped for long, peers are not to blame: what they sent is read first.
-            late, turn = now - turn > LIMIT_SECONDS / 2, now
+            late, turn = now - turn > self._limit / 2, now
             if now < next_beat or late:
                 continue
-            next_beat = now + min(HEARTBEAT_SECONDS, LIMIT_SECONDS / 4)
+            next_beat = now + self._beat
             with self._lock:
                 peers = list(self._peers.values())
             for peer in peers:
-                if now - peer.heard > LIMIT_SECONDS:
+                if now - peer.heard > self._limit:
                     self._safely(self._lose, peer, errno.ETIMEDOUT)
                 else:
                     peer.send(_FRAME.pack(_BEAT, 0, 0))

@@ -1,5 +1,6 @@
 """What ranks do in the tests, each in a process of its own."""
 
+import ctypes
 import importlib
 import os
 import pickle
@@ -184,10 +185,10 @@ def both_ways(rank: int, size: int, **how: Any) -> None:
 
 def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
     """The last rank is lost in mid-training, with a forked child that keeps its descriptors, if it can."""
-    group = join(rank, size, timeout=60, **how)
-    group.barrier()
     if how_lost == "stopped":
         watch.LIMIT_SECONDS = 3.0
+    group = join(rank, size, timeout=60, **how)
+    group.barrier()
     if rank == size - 1:
         if os.fork() == 0:
             time.sleep(1000)
@@ -197,15 +198,35 @@ def lost(rank: int, size: int, *, how_lost: str, **how: Any) -> None:
 
 
 def busy(rank: int, size: int, **how: Any) -> None:
-    """Rank 1 reads nothing for three times as long as the limit, which here is one second; then all is well."""
+    """Rank 1 reads nothing for three times as long as the limit, which here is one second; then all is well.
+
+    With the C core it does not even let go of the GIL, as some compilers do not.
+    """
     watch.LIMIT_SECONDS = 1.0
     group = join(rank, size, **how)
     group.barrier()
     if rank == 1:
-        time.sleep(3)
+        (time if how.get("kind") == "python" else ctypes.PyDLL(None)).sleep(3)
     tensor = torch.ones(8_000_000)
     group.all_reduce(tensor)
     assert (tensor == size).all()
+
+
+def early(rank: int, size: int, **how: Any) -> str:
+    """Rank 0 tells of the abort of a group that rank 1 joins later."""
+    group = join(rank, size, **how)
+    identity, said = 12345, ["rank 0 gave up"]
+    if rank == 0:
+        group._endpoint.tell_abort(group.topology.ranks[1], identity, said[0])
+    else:
+        deadline = time.monotonic() + 10
+        while identity not in group._endpoint._early and time.monotonic() < deadline:
+            time.sleep(0.001)
+        said.clear()
+        member = type("Member", (), {"broken": None, "on_abort": staticmethod(said.append)})()
+        group._endpoint.join(identity, member)
+    group.barrier()
+    return said[0]
 
 
 def absent(rank: int, size: int, **how: Any) -> None:

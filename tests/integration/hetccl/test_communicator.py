@@ -72,6 +72,11 @@ def test_a_rank_that_is_busy_for_longer_than_the_limit_is_not_lost(how: dict[str
 
 
 @pytest.mark.parametrize("how", WIRES)
+def test_an_abort_that_comes_before_its_group_was_joined_is_not_lost(how: dict[str, Any]) -> None:
+    assert no_errors(results("early", 2, **how)) == ["rank 0 gave up"] * 2
+
+
+@pytest.mark.parametrize("how", WIRES)
 def test_a_timeout_names_the_call_and_the_ranks_that_were_waited_for(how: dict[str, Any]) -> None:
     with Ranks("late", 3, **how) as ranks:
         errors = [ranks.result(rank) for rank in (0, 1)]
