@@ -3,14 +3,27 @@
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Action", "AskQueue", "AskReport", "Create", "CreateToken", "Delete", "Refusal"]
+__all__ = ["Action", "AskQueue", "AskReport", "Create", "CreateToken", "Delete", "Refusal", "Try"]
 
 
 @dataclass(frozen=True)
 class Create:
-    """Create an object, after all that was listed before it. That it is there already and ours is as good."""
+    """Create an object, after all that was listed before it. That it is there already and ours is as good.
+
+    `remedy`: what to tell the user where the API server has no such kind.
+    """
 
     manifest: dict[str, Any]
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Try:
+    """Go on only if the API server keeps a field of a pod's spec; it drops those whose feature gate is off."""
+
+    manifest: dict[str, Any]
+    field: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class AskQueue:
     name: str
 
 
-Action = Create | CreateToken | Delete | AskReport | AskQueue
+Action = Create | Try | CreateToken | Delete | AskReport | AskQueue
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal, Try
 from hettrain.api import HetTrainingJob
-from hettrain.kube import ApiError, Kube
+from hettrain.kube import ApiError, Kube, kind_of
 from hettrain.store import Store, owner_of
 
 __all__ = ["Question", "apply"]
@@ -53,8 +53,10 @@ async def _act(
     action: Action, job: HetTrainingJob, kube: Kube, store: Store, ask: Callable[[Question], None]
 ) -> Refusal | None:
     match action:
-        case Create(manifest=manifest):
-            return await _create(manifest, job, kube, store)
+        case Create(manifest=manifest, remedy=remedy):
+            return await _create(manifest, job, kube, store, remedy)
+        case Try():
+            return await _try(action, kube)
         case CreateToken(manifest=manifest):
             return await _create(
                 {**manifest, "stringData": {"token": secrets.token_hex(TOKEN_BYTES)}}, job, kube, store
@@ -66,13 +68,17 @@ async def _act(
     return None
 
 
-async def _create(manifest: dict[str, Any], job: HetTrainingJob, kube: Kube, store: Store) -> Refusal | None:
-    kind, name = manifest["kind"], manifest["metadata"]["name"]
+async def _create(
+    manifest: dict[str, Any], job: HetTrainingJob, kube: Kube, store: Store, remedy: str = ""
+) -> Refusal | None:
+    kind, name = kind_of(manifest), manifest["metadata"]["name"]
     try:
         created = await kube.create(manifest)
     except ApiError as error:
         if error.reason == "AlreadyExists":
             return await _whose(kind, name, job, kube)
+        if error.status == 404 and remedy:
+            return Refusal(kind, name, "SchedulerMissing", remedy)
         if error.status in REFUSED:
             return Refusal(
                 kind, name, error.reason or "Refused", f"the API server refuses {kind} {name}: {error.message}"
@@ -81,6 +87,21 @@ async def _create(manifest: dict[str, Any], job: HetTrainingJob, kube: Kube, sto
     if kind in ("Pod", "Service"):
         store.put_child(kind, created)
     return None
+
+
+async def _try(action: Try, kube: Kube) -> Refusal | None:
+    metadata = action.manifest["metadata"]
+    name = metadata["name"]
+    unnamed = {"namespace": metadata["namespace"], "labels": metadata["labels"], "generateName": f"{name}-"}
+    try:
+        tried = await kube.create({**action.manifest, "metadata": unnamed}, dry_run=True)
+    except ApiError as error:
+        if error.status in REFUSED:
+            return Refusal(
+                "Pod", name, error.reason or "Refused", f"the API server refuses Pod {name}: {error.message}"
+            )
+        raise
+    return None if action.field in tried["spec"] else Refusal("Pod", name, "SchedulerMissing", action.remedy)
 
 
 async def _whose(kind: str, name: str, job: HetTrainingJob, kube: Kube) -> Refusal | None:

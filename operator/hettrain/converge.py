@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal
+from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal, Try
 from hettrain.api.job import KIND
 from hettrain.events import Event, Reason
-from hettrain.plan import CannotPlan, Context, plan
+from hettrain.kube import kind_of
+from hettrain.plan import CannotPlan, Context, groups, plan
 from hettrain.plan.names import budget_name, config_name, service_name, token_name
 from hettrain.policies.cleanup import useless
 from hettrain.policies.eviction import stays_out
@@ -79,10 +80,13 @@ def converge(view: View, verdict: Verdict | None, seen: Seen, now: datetime, con
             _delete(useless(view), step)
         case Finish(condition=condition, reason=reason, message=message):
             _delete(useless(view), step)
+            step.actions += _disband(view, view.status.attempt)
             step.claims += [(condition, "True", reason, message), ("PodsReady", "False", condition, "")]
             _withdraw(view, step, ("Blocked", "Restarting"), condition)
         case Suspend():
             _clear(view, step)
+            if view.old:
+                step.actions += _disband(view, view.status.attempt - 1)
             step.claims += [
                 ("Suspended", "True", "SuspendedByUser", "spec.suspend is true: the job has no pods"),
                 ("PodsReady", "False", "Suspended", ""),
@@ -201,6 +205,9 @@ def _start(view: View, seen: Seen, context: Context, step: Step) -> Trouble | No
     if wanted.pods:
         step.actions += _forget(view, attempt - 1)
         step.actions += [*map(Create, (*wanted.config_maps, *wanted.budgets)), CreateToken(wanted.token)]
+        step.actions += [Create(each.manifest, each.remedy) for each in wanted.groups]
+        if not view.current:
+            step.actions += [Try(wanted.pods[0].manifest, trial.field, trial.remedy) for trial in wanted.trials]
         step.actions += [Create(pod.manifest) for pod in wanted.pods]
         step.events += [Event(Reason.USER_SETTING, warning) for warning in wanted.warnings]
         if not view.current:
@@ -222,12 +229,21 @@ def _forget(view: View, attempt: int) -> list[Action]:
         Delete("Secret", token_name(view.job, attempt)),
         *(Delete("ConfigMap", name) for name in maps),
         *(Delete("PodDisruptionBudget", name) for name in budgets),
+        *_disband(view, attempt),
     ]
 
 
+def _disband(view: View, attempt: int) -> list[Action]:
+    """Schedulers keep room for a group as long as it is there."""
+    manifests = (each.manifest for each in groups(view.job, attempt))
+    return [Delete(kind_of(manifest), manifest["metadata"]["name"]) for manifest in manifests]
+
+
 def _first_trouble(view: View) -> Trouble | None:
+    """Of a gang that is not placed, one pod has the reason; the others wait for it."""
     pods = (view.current.get(member.key) for member in view.members)
-    return next((found for pod in pods if pod is not None and (found := trouble(pod)) is not None), None)
+    found = [each for pod in pods if pod is not None and (each := trouble(pod)) is not None]
+    return next((each for each in found if each.missing), found[0] if found else None)
 
 
 def _listen(view: View, seen: Seen, now: datetime, context: Context, step: Step) -> None:

@@ -15,7 +15,7 @@ import kopf
 
 from hettrain.api.job import GROUP, VERSION
 
-__all__ = ["FIELD_MANAGER", "ApiError", "Kube", "Unreachable", "login"]
+__all__ = ["FIELD_MANAGER", "ApiError", "Kube", "Unreachable", "kind_of", "login"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,9 @@ RESOURCES = {
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
     "Node": ("api/v1", "nodes"),
     "Pod": ("api/v1", "pods"),
+    "PodGroup.scheduling.k8s.io": ("apis/scheduling.k8s.io/v1beta1", "podgroups"),
+    "PodGroup.scheduling.volcano.sh": ("apis/scheduling.volcano.sh/v1beta1", "podgroups"),
+    "PodGroup.scheduling.x-k8s.io": ("apis/scheduling.x-k8s.io/v1alpha1", "podgroups"),
     "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
     "Secret": ("api/v1", "secrets"),
     "Service": ("api/v1", "services"),
@@ -46,7 +49,7 @@ RESOURCES = {
     ),
     "Workload": ("apis/kueue.x-k8s.io/v1beta2", "workloads"),
 }
-"""API and plural of every kind that the operator touches."""
+"""API and plural of every kind that the operator touches; kinds that several groups have carry the group's name."""
 
 
 PLURALS = frozenset(plural for _, plural in RESOURCES.values())
@@ -65,6 +68,13 @@ class ApiError(Exception):
 
 class Unreachable(Exception):
     """The API server did not answer."""
+
+
+def kind_of(manifest: Mapping[str, Any]) -> str:
+    """What an object's kind is called here."""
+    kind: str = manifest["kind"]
+    full = f"{kind}.{manifest['apiVersion'].partition('/')[0]}"
+    return full if full in RESOURCES else kind
 
 
 def login() -> kopf.ConnectionInfo:
@@ -122,7 +132,7 @@ class Kube:
 
     async def create(self, manifest: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """A new object, as the API server stored it."""
-        path = _path(manifest["kind"], manifest["metadata"].get("namespace"))
+        path = _path(kind_of(manifest), manifest["metadata"].get("namespace"))
         parameters = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         return await self._request("POST", path, manifest, parameters=parameters)
 

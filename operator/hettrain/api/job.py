@@ -163,9 +163,14 @@ class JobSpec(Model):
             "successPolicy.pools",
         ),
         Rule(
-            f"!has(self.scheduling.queue) || size(self.pools) <= {MOST_QUEUED_POOLS}",
+            "!has(self.scheduling.queue) || self.scheduling.gang == 'Volcano' || "
+            f"size(self.pools) <= {MOST_QUEUED_POOLS}",
             f"Kueue takes jobs of at most {MOST_QUEUED_POOLS} pools: join some of them, or take scheduling.queue out",
-            lambda self: self.scheduling.queue is None or len(self.pools) <= MOST_QUEUED_POOLS,
+            lambda self: (
+                self.scheduling.queue is None
+                or self.scheduling.gang == "Volcano"
+                or len(self.pools) <= MOST_QUEUED_POOLS
+            ),
             "pools",
         ),
     )

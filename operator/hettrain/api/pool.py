@@ -17,6 +17,7 @@ __all__ = [
     "Pool",
     "Rdma",
     "ResourceName",
+    "Topology",
     "VendorName",
 ]
 
@@ -60,6 +61,17 @@ class Rdma(Model):
     ib_hca: str | None = Field(None, max_length=1024, description="NCCL_IB_HCA of the pool's ranks.")
     gid_index: int | None = Field(
         None, ge=0, le=255, description="NCCL_IB_GID_INDEX of the pool's ranks; chosen by address where not set."
+    )
+
+
+class Topology(Model):
+    """How the pods of a pool lie to each other."""
+
+    key: str = Field(
+        min_length=1, max_length=316, description="Label of nodes whose value says where they stand: rack, block, zone."
+    )
+    mode: Literal["Pack", "Spread"] = Field(
+        description="Pack: all pods where that label has one value. Spread: evenly over its values."
     )
 
 
@@ -174,4 +186,5 @@ class Pool(Model):
         description="Speed of one process of the pool beside those of other pools, for balance.mode Static.",
     )
     rdma: Rdma | None = Field(None, description="RDMA devices and networks of each pod.")
+    topology: Topology | None = Field(None, description="How the pool's pods lie to each other.")
     template: PodTemplate = Field(description="The user's own pod: it is run as it is, with hetccl mounted into it.")

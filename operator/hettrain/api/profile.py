@@ -6,7 +6,7 @@ from pydantic import Field
 
 from hettrain.api.base import Model
 from hettrain.api.job import Metadata
-from hettrain.api.pool import Rdma, ResourceName, VendorName
+from hettrain.api.pool import Rdma, ResourceName, Topology, VendorName
 
 __all__ = ["KIND", "PLURAL", "HetPoolProfile", "ProfileSpec"]
 
@@ -33,6 +33,10 @@ class ProfileSpec(Model):
     )
     tolerations: list[Annotated[dict[str, Any], Field(json_schema_extra=_ANYTHING)]] = Field(
         default_factory=list, max_length=64, description="Added to the pods' tolerations."
+    )
+    topology: Topology | None = Field(None, description="How the pods of a pool that says nothing lie to each other.")
+    priority_class_name: str | None = Field(
+        None, min_length=1, max_length=253, description="Priority class where neither template nor job names one."
     )
     runtime_class_name: str | None = Field(
         None, min_length=1, max_length=253, description="Runtime class of pods whose template names none."

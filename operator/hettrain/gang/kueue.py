@@ -9,7 +9,7 @@ from typing import Any
 
 from hettrain.api import HetTrainingJob
 from hettrain.api.job import MOST_QUEUED_POOLS
-from hettrain.gang.scheduler import Group, Refused
+from hettrain.gang.scheduler import Group, Refused, Scheduler
 
 __all__ = ["GATES", "GROUP_LABEL", "KUEUE", "MANAGED_LABEL", "ROLE", "TERMINATION", "Kueue", "queue_of"]
 
@@ -31,11 +31,15 @@ TERMINATION = "TerminationTarget"
 
 
 def queue_of(job: HetTrainingJob) -> str | None:
-    """The LocalQueue that a job waits in: its label as on any kind that Kueue knows, else spec.scheduling.queue."""
-    return job.metadata.labels.get(QUEUE_LABEL) or job.spec.scheduling.queue
+    """The LocalQueue that a job waits in: its label as on any kind that Kueue knows, else spec.scheduling.queue.
+
+    With Volcano that is one of Volcano's queues.
+    """
+    scheduling = job.spec.scheduling
+    return job.metadata.labels.get(QUEUE_LABEL) or (None if scheduling.gang == "Volcano" else scheduling.queue)
 
 
-class Kueue:
+class Kueue(Scheduler):
     """hettrain.gang.Scheduler."""
 
     def check(self, group: Group) -> None:
@@ -47,7 +51,7 @@ class Kueue:
                 "join some of them, or take the job out of the queue",
             )
 
-    def join(self, group: Group, pool: str, pod: dict[str, Any]) -> None:  # noqa: ARG002 - all pools are alike here
+    def join(self, group: Group, pod: dict[str, Any]) -> None:
         """Labels and annotations of a pod group, and the gate that Kueue opens."""
         metadata, spec = pod["metadata"], pod["spec"]
         job = group.job

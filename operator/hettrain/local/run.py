@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete
+from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Try
 from hettrain.api import HetPoolProfile, HetTrainingJob
 from hettrain.api.scheduling import Scheduling
 from hettrain.local.console import Screen, rank_map
@@ -169,8 +169,8 @@ class _Run:
                 self._node.delete(name, uid)
             case Delete():
                 pass  # the scratch folder goes as a whole
-            case AskQueue():
-                pass  # this machine has no queues
+            case AskQueue() | Try():
+                pass  # this machine has no queues and drops no field
             case AskReport(address=address, port=port):
                 if self._asking is None or self._asking.done():
                     self._asking = asyncio.get_running_loop().create_task(self._ask(address, port))

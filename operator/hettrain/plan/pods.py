@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hettrain.api import HetTrainingJob
+from hettrain.api.pool import Topology
+from hettrain.api.scheduling import Scheduling
 from hettrain.inject import inject
 from hettrain.plan.context import Context
 from hettrain.plan.environment import identity, merge
@@ -67,15 +69,17 @@ def plan_pod(job: HetTrainingJob, member: Member, attempt: int, settings: Settin
         ours = {"configMapRef": {"name": config_name(job, attempt, pool.name)}}
         trainer["envFrom"] = [ours, *trainer.get("envFrom", [])]
     _devices(pool.gpus_per_replica, settings, trainer)
+    labels = {ATTEMPT_LABEL: str(attempt), POOL_LABEL: pool.name}
     _placement(settings, spec)
-    if job.spec.scheduling.priority_class_name is not None:
-        spec.setdefault("priorityClassName", job.spec.scheduling.priority_class_name)
+    if settings.topology is not None:
+        _arrange(settings.topology, {**job_labels(job), **labels}, spec)
+    _scheduling(job.spec.scheduling, settings, spec)
     _shared_memory(processes_per_pod(pool), spec, trainer)
     if context.delivery != "Host":
         _token(token_name(job, attempt), context.token_file(attempt), spec, trainer)
     if job.spec.hetccl.inject:
         warnings += inject(spec, trainer, context.source(job))
-    labels = {ATTEMPT_LABEL: str(attempt), POOL_LABEL: pool.name, INDEX_LABEL: str(member.index)}
+    labels[INDEX_LABEL] = str(member.index)
     theirs = pool.template.metadata
     annotations = dict(theirs.annotations)
     if settings.rdma is not None and settings.rdma.networks:
@@ -119,6 +123,28 @@ def _placement(settings: Settings, spec: dict[str, Any]) -> None:
         context = spec.setdefault("securityContext", {})
         theirs = context.get("supplementalGroups", [])
         context["supplementalGroups"] = [*theirs, *(group for group in settings.groups if group not in theirs)]
+
+
+def _arrange(topology: Topology, pool: dict[str, str], spec: dict[str, Any]) -> None:
+    """`pool`: the labels of the pool's pods in this attempt."""
+    selector = {"matchLabels": pool}
+    if topology.mode == "Pack":
+        near = {"labelSelector": selector, "topologyKey": topology.key}
+        affinity = spec.setdefault("affinity", {}).setdefault("podAffinity", {})
+        affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(near)
+    else:
+        even = {"maxSkew": 1, "topologyKey": topology.key, "whenUnsatisfiable": "DoNotSchedule"}
+        # Domains whose nodes the pods do not tolerate would hold them at their own count: none.
+        even |= {"labelSelector": selector, "nodeTaintsPolicy": "Honor"}
+        spec.setdefault("topologySpreadConstraints", []).append(even)
+
+
+def _scheduling(scheduling: Scheduling, settings: Settings, spec: dict[str, Any]) -> None:
+    priority = scheduling.priority_class_name or settings.priority_class
+    if priority is not None:
+        spec.setdefault("priorityClassName", priority)
+    if scheduling.scheduler_name is not None:
+        spec.setdefault("schedulerName", scheduling.scheduler_name)
 
 
 def _shared_memory(processes: int, spec: dict[str, Any], trainer: dict[str, Any]) -> None:

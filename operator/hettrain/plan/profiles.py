@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hettrain.api.pool import Pool, Rdma
+from hettrain.api.pool import Pool, Rdma, Topology
 from hettrain.api.profile import ProfileSpec
 from hettrain.api.vendors import VENDORS
 from hettrain.plan.context import Context
@@ -29,6 +29,8 @@ class Settings:
     nccl: dict[str, str]
     node_selector: dict[str, str]
     tolerations: list[dict[str, Any]]
+    topology: Topology | None
+    priority_class: str | None
     runtime_class: str | None
     groups: list[int]
 
@@ -43,6 +45,8 @@ def settings(pool: Pool, context: Context) -> Settings:
         nccl=nccl_variables(rdma, profile.nccl),
         node_selector=profile.node_selector,
         tolerations=profile.tolerations,
+        topology=pool.topology or profile.topology,
+        priority_class=profile.priority_class_name,
         runtime_class=profile.runtime_class_name,
         groups=profile.supplemental_groups,
     )

@@ -22,10 +22,11 @@ CANNOT_START = (
 
 @dataclass(frozen=True)
 class Trouble:
-    """A reason for the condition Blocked, and its message."""
+    """A reason for the condition Blocked, and its message. `missing`: resources that no node has enough of."""
 
     reason: str
     message: str
+    missing: tuple[str, ...] = ()
 
 
 def trouble(pod: Pod) -> Trouble | None:
@@ -39,7 +40,7 @@ def _reasons(pod: Pod) -> Iterator[Trouble]:
     status = pod.raw.get("status", {})
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") in ("Unschedulable", "SchedulingGated"):
-            yield Trouble(condition["reason"], _unschedulable(pod, condition.get("message", "")))
+            yield _unschedulable(pod, condition["reason"], condition.get("message", ""))
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting") or {}
         if waiting.get("reason") in CANNOT_START:
@@ -51,7 +52,7 @@ def _reasons(pod: Pod) -> Iterator[Trouble]:
             )
 
 
-def _unschedulable(pod: Pod, message: str) -> str:
-    missing = list(dict.fromkeys(re.findall(r"Insufficient ([^\s,]+?)[.,]?(?=[\s,]|$)", message)))
+def _unschedulable(pod: Pod, reason: str, message: str) -> Trouble:
+    missing = tuple(dict.fromkeys(re.findall(r"Insufficient ([^\s,]+?)[.,]?(?=[\s,]|$)", message)))
     short = f"not enough {', '.join(missing)}: " if missing else ""
-    return f"pool {pod.pool}: no node has room for {pod.name}: {short}{message}"
+    return Trouble(reason, f"pool {pod.pool}: no node has room for {pod.name}: {short}{message}", missing)

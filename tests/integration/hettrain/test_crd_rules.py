@@ -58,6 +58,10 @@ GOOD = [
     document(activeDeadlineSeconds=1, startupDeadlineSeconds=86400),
     document(ttlSecondsAfterFinished=0, cleanPodPolicy="None"),
     document(disruptionBudget="Gang"),
+    document(*(pool(f"p{i}") for i in range(8)), scheduling={"queue": "team", "gang": "Kubernetes"}),
+    document(*(pool(f"p{i}") for i in range(9)), scheduling={"queue": "team", "gang": "Volcano"}),
+    document(scheduling={"gang": "Coscheduling", "schedulerName": "mine", "priorityClassName": "high"}),
+    document(pool(topology={"key": "topology.kubernetes.io/rack", "mode": "Pack"})),
     document(hetccl={"delivery": "InitContainer", "transport": "RDMA", "env": [{"name": "A", "value": "b"}]}),
     document(*(pool(f"p{i}") for i in range(16))),
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from hettrain.actions import Action, AskReport, Create, CreateToken, Delete, Refusal
 from hettrain.api import HetTrainingJob, JobStatus
+from hettrain.kube import kind_of
 from hettrain.plan import Context
 from hettrain.plan.names import ATTEMPT_LABEL
 from hettrain.reconcile import Children, Outcome, reconcile
@@ -104,7 +105,7 @@ class FakeCluster:
     def _act(self, action: Action) -> Refusal | None:
         match action:
             case Create(manifest=manifest) | CreateToken(manifest=manifest):
-                kind, name = manifest["kind"], manifest["metadata"]["name"]
+                kind, name = kind_of(manifest), manifest["metadata"]["name"]
                 if owner := self.taken.get((kind, name)):
                     return Refusal(kind, name, "NameTaken", f"{kind} {name} belongs to {owner}")
                 if kind == "Pod":
