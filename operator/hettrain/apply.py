@@ -77,8 +77,9 @@ async def _create(
     except ApiError as error:
         if error.reason == "AlreadyExists":
             return await _whose(kind, name, job, kube)
-        if error.status == 404 and remedy:
-            return Refusal(kind, name, "SchedulerMissing", remedy)
+        if error.status == 404:
+            # Of kinds that every API server has: the namespace is gone, and the job with it.
+            return Refusal(kind, name, "SchedulerMissing", remedy) if remedy else None
         if error.status in REFUSED:
             return Refusal(
                 kind, name, error.reason or "Refused", f"the API server refuses {kind} {name}: {error.message}"
