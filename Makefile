@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 JOB    := examples/quickstart/job.yaml
 
-.PHONY: demo test lint test-unit test-cluster packages generate clean
+.PHONY: demo test lint test-unit test-sanitizers test-cluster packages emulator generate clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -24,14 +24,21 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy --python-version 3.10 hetccl
 	$(BIN)/mypy operator/hettrain
 
-test-unit: $(VENV)/installed-dev
+test-unit: $(VENV)/installed-dev emulator
 	$(PYTEST) tests/unit tests/integration/hetccl
+
+# The C core under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer, and on aarch64: part of test-unit.
+test-sanitizers: $(VENV)/installed-dev emulator
+	$(PYTEST) tests/unit/hetccl/test_core_stress.py
 
 test-cluster: $(VENV)/installed-dev packages
 	$(PYTEST) tests/helm tests/integration/hettrain tests/e2e
 
 packages:
 	@tests/cluster/install-packages
+
+emulator:
+	@tests/cluster/install-packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 # Files that are made from code: the CRDs, the chart's copy of them and the reference.
 generate: $(VENV)/installed-dev

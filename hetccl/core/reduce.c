@@ -58,7 +58,7 @@ INLINE uint32_t store_small(float x, int bits, int mantissa, int bias, enum kind
     uint32_t all = bits_of_float(x), magnitude = all & 0x7fffffffu;
     uint32_t top = 1u << (bits - 1), sign = (all >> (32 - bits)) & top;
     uint32_t infinity = ((top >> mantissa) - 1u) << mantissa;
-    uint32_t nan = kind == FNUZ ? top : sign | (kind == FN ? top - 1u : infinity | 1u << (mantissa - 1));
+    uint32_t nan = kind == FNUZ ? top : kind == FN ? top - 1u : infinity | 1u << (mantissa - 1);
     uint32_t limit = kind == IEEE ? infinity : kind == FN ? top - 1u : top; /* first code that is no finite number */
     uint32_t beyond = kind == IEEE ? sign | infinity : kind == FN ? sign | (top - 2u) : top;
     /* Below the smallest normal number the adder rounds: the last place of the anchor is the unit. */
@@ -71,6 +71,10 @@ INLINE uint32_t store_small(float x, int bits, int mantissa, int bias, enum kind
     uint32_t finite = kind == FNUZ && code == 0 ? 0u : sign | code;
     return magnitude > 0x7f800000u ? nan : code >= limit ? beyond : finite;
 }
+
+/* Processors differ in which NaN an operation gives. */
+INLINE float store_f32(float x) { return x != x ? __builtin_nanf("") : x; }
+INLINE double store_f64(double x) { return x != x ? __builtin_nan("") : x; }
 
 INLINE float load_f16(f16_t x) { return load_small(x, 16, 10, 15, IEEE); }
 INLINE f16_t store_f16(float x) { return (f16_t)store_small(x, 16, 10, 15, IEEE); }
@@ -152,8 +156,8 @@ INLINE e5m2fnuz_t store_e5m2fnuz(float x) { return (e5m2fnuz_t)store_small(x, 8,
 #define DIVIDE(T, A, x, divisor) ((A)((x) / (A)(divisor)))
 FLOATS(f16, f16_t, float, load_f16, store_f16)
 FLOATS(bf16, bf16_t, float, load_bf16, store_bf16)
-FLOATS(f32, float, float, SELF, SELF)
-FLOATS(f64, double, double, SELF, SELF)
+FLOATS(f32, float, float, SELF, store_f32)
+FLOATS(f64, double, double, SELF, store_f64)
 FLOATS(e4m3fn, e4m3fn_t, float, load_e4m3fn, store_e4m3fn)
 FLOATS(e5m2, e5m2_t, float, load_e5m2, store_e5m2)
 FLOATS(e4m3fnuz, e4m3fnuz_t, float, load_e4m3fnuz, store_e4m3fnuz)

@@ -16,7 +16,8 @@ enum het_op { HET_SUM, HET_PROD, HET_MIN, HET_MAX, HET_BAND, HET_BOR, HET_BXOR, 
 int het_width(int dtype);
 
 /* target[i] = (((sources[0][i] op sources[1][i]) op ...) / divisor), accumulated in fp32 for types of 8 and 16 bits that
- * are floating, rounded once. n >= 1. target may be one of the sources. MIN and MAX propagate NaN. Integers wrap, and
+ * are floating, rounded once. n >= 1. target may be one of the sources. MIN and MAX propagate NaN; a NaN that is computed
+ * has one bit pattern a type, whatever the processor. Integers wrap, and
  * divide towards zero. Returns 0, or -1 where the type has no such operator. */
 int het_reduce(int dtype, int op, void *target, const void *const *sources, int n, int64_t count, int64_t divisor);
 

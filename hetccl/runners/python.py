@@ -29,6 +29,19 @@ DATA, CREDIT, PROTOCOL, SMALL = 1, 2, 1, 16
 WINDOW, REPORT, REMEMBERED = 64, 8, 1024
 TICK_SECONDS = 0.05
 
+NAN = {
+    torch.float16: 0x7E00,
+    torch.bfloat16: 0x7FC0,
+    torch.float32: 0x7FC00000,
+    torch.float64: 0x7FF8000000000000,
+    torch.float8_e4m3fn: 0x7F,
+    torch.float8_e5m2: 0x7E,
+    torch.float8_e4m3fnuz: 0x80,
+    torch.float8_e5m2fnuz: 0x80,
+}
+"""The bit pattern of a NaN that a reduction computes."""
+
+_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _INTEGERS = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 
@@ -359,7 +372,10 @@ class _Group:
 
 
 def reduce(sources: Sequence[torch.Tensor], reduction: Reduction, divisor: int) -> torch.Tensor:
-    """Sources reduced in their order, in fp32 where they are floats of 8 or 16 bits, divided and rounded once."""
+    """Sources reduced in their order, in fp32 where they are floats of 8 or 16 bits, divided and rounded once.
+
+    A NaN that is computed has one bit pattern.
+    """
     dtype = sources[0].dtype
     if len(sources) == 1 and divisor == 1:
         return sources[0]
@@ -369,7 +385,11 @@ def reduce(sources: Sequence[torch.Tensor], reduction: Reduction, divisor: int) 
         result = _APPLY[reduction](result, source.to(wide))
     if divisor != 1:
         result = result / divisor if dtype.is_floating_point else torch.div(result, divisor, rounding_mode="trunc")
-    return result.to(dtype)
+    rounded = result.to(dtype)
+    if dtype in NAN:  # torch's own casts give more than one
+        raw = rounded.view(_RAW[dtype.itemsize])
+        raw[result.isnan()] = NAN[dtype]
+    return rounded
 
 
 _APPLY: dict[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {

@@ -1,11 +1,12 @@
 /* Ranks as processes, groups as threads: all_reduces of changing sizes over shared memory and sockets at once, some run by the
- * thread itself, some started, several at a time.
+ * thread itself, some started, several at a time. At the end each rank tells each other that it aborts, and goes.
  *
  *   core_stress RANKS GROUPS TURNS       exit 0 where every result is right */
 #include "hetccl.h"
 #include "reduce.h"
 #include "plan.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,26 +111,62 @@ static void *listen_for_ends(void *count) {
     return NULL;
 }
 
+static int control[MOST_RANKS];
+
+/* Tell all others of an abort, and hear of theirs, and that they are gone. Returns what is missing. */
+static int part(void) {
+    static struct het_event event;
+    uint64_t ids[MOST_RANKS];
+    int aborts = 0, gone = 0;
+    char text[100];
+    memset(text, 'x', sizeof text);
+    for (int p = 0; p < ranks; p++)
+        if (p != rank) ids[p] = het_pulse_add(control[p], 5000000, 30000000000);
+    for (int p = 0; p < ranks; p++)
+        if (p != rank) het_pulse_tell(ids[p], 1000 + (uint64_t)rank, text, sizeof text);
+    while (aborts < ranks - 1) {
+        het_pulse_next(&event);
+        aborts += event.kind == HET_EVENT_ABORT && event.bytes == sizeof text && !memcmp(event.text, text, sizeof text);
+        gone += event.kind == HET_EVENT_LOST;
+    }
+    for (int p = 0; p < ranks; p++)
+        if (p != rank) (void)shutdown(control[p], SHUT_WR);
+    for (; gone < ranks - 1; gone++) {
+        het_pulse_next(&event);
+        if (event.kind != HET_EVENT_LOST || event.code != ECONNRESET) return 1;
+    }
+    return 0;
+}
+
+static void connect_pairs(int sockets[MOST_RANKS][MOST_RANKS]) {
+    for (int a = 0; a < ranks; a++)
+        for (int b = a + 1; b < ranks; b++) {
+            int pair[2];
+            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)) exit(3);
+            sockets[a][b] = pair[0], sockets[b][a] = pair[1];
+        }
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     ranks = atoi(argv[1]), groups = atoi(argv[2]), turns = atoi(argv[3]);
     size_t ring = (het_ring_size(SLOTS, SLOT_BYTES) + 63) / 64 * 64;
     unsigned char *memory = mmap(NULL, ring * MOST_RANKS * MOST_RANKS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int sockets[MOST_RANKS][MOST_RANKS];
-    for (int a = 0; a < ranks; a++)
-        for (int b = a + 1; b < ranks; b++) {
-            int pair[2];
-            if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)) return 3;
-            sockets[a][b] = pair[0], sockets[b][a] = pair[1];
-        }
+    int sockets[MOST_RANKS][MOST_RANKS], controls[MOST_RANKS][MOST_RANKS];
+    connect_pairs(sockets);
+    connect_pairs(controls);
     for (int child = 1; child < ranks; child++)
         if (!fork()) {
             rank = child;
             break;
         }
+    for (int a = 0; a < ranks; a++)
+        for (int b = 0; b < ranks; b++)
+            if (a != rank && a != b) close(sockets[a][b]), close(controls[a][b]);
     for (int p = 0; p < ranks; p++) {
         if (p == rank) continue;
         int32_t fd = sockets[rank][p];
+        control[p] = controls[rank][p];
         if ((rank + p) % 2) links[p] = het_link_open_tcp(&fd, 1, SLOTS, SLOT_BYTES);
         else links[p] = het_link_open_shm(memory + ring * (size_t)(rank * MOST_RANKS + p), memory + ring * (size_t)(p * MOST_RANKS + rank), SLOTS, SLOT_BYTES);
     }
@@ -143,12 +180,12 @@ int main(int argc, char **argv) {
         pthread_join(threads[g], &result);
         wrong += (uintptr_t)result;
     }
+    wrong += (uintptr_t)part(); /* links close when all have what they need: some may still read what this rank sent */
     for (int child = 1; !rank && child < ranks; child++) {
         int status;
         wait(&status);
         wrong += status != 0;
     }
-    /* The others may still read what this rank sent: links close when all have what they need. */
     for (int p = 0; p < ranks; p++)
         if (p != rank) het_link_close(links[p]);
     het_stop();

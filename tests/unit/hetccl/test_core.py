@@ -1,4 +1,4 @@
-"""The C core: its reductions against torch, and all of it under the compiler's sanitizers."""
+"""The C core: its reductions against torch."""
 
 import ctypes
 import shutil
@@ -12,8 +12,6 @@ from hetccl.dtypes import DTYPES, Reduction
 from hetccl.runners import core, python
 from hetccl.runners.core import library
 
-CORE = Path(__file__).parents[3] / "hetccl" / "core"
-STRESS = Path(__file__).with_name("core_stress.c")
 FLOATS = [dtype for dtype in DTYPES if dtype.is_floating_point]
 INTEGERS = [dtype for dtype in DTYPES if not dtype.is_floating_point]
 built = pytest.mark.skipif(library() is None, reason="the C core was not built: no C compiler")
@@ -47,6 +45,12 @@ def same(left: torch.Tensor, right: torch.Tensor) -> bool:
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
+def nans(tensor: torch.Tensor) -> set[int]:
+    """The bit patterns of its NaNs."""
+    raw = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize]
+    return set(tensor.view(raw)[tensor.to(torch.float64).isnan()].tolist())
+
+
 @built
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("reduction", [Reduction.SUM, Reduction.PROD, Reduction.MIN, Reduction.MAX])
@@ -55,7 +59,10 @@ def test_floats_are_reduced_as_the_reference_does(dtype: torch.dtype, reduction:
         sources = [bits(5003, dtype, seed) for seed in range(count)]
         for divisor in (1, 3):
             expected = python.reduce(sources, reduction, divisor)
-            assert same(reduce(sources, reduction, divisor), expected), (count, divisor)
+            found = reduce(sources, reduction, divisor)
+            assert same(found, expected), (count, divisor)
+            if count > 1 or divisor > 1:  # else it is moved as it is
+                assert nans(found) == nans(expected) <= {python.NAN[dtype]}, (count, divisor)
 
 
 @built
@@ -116,25 +123,3 @@ def test_a_library_of_another_interface_is_not_used(tmp_path: Path, monkeypatch:
     subprocess.run([compiler, "-shared", "-fPIC", "-o", old, source], check=True)
     monkeypatch.setattr(core, "FILE", old)
     assert core.library.__wrapped__() is None
-
-
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-@pytest.mark.parametrize(("ranks", "groups", "turns"), [(2, 1, 60), (3, 3, 25), (5, 2, 8)])
-def test_ranks_and_threads_do_not_trip_the_sanitizers(
-    tmp_path_factory: pytest.TempPathFactory, sanitizer: str, ranks: int, groups: int, turns: int
-) -> None:
-    program = tmp_path_factory.getbasetemp() / f"core_stress_{sanitizer[:4]}"
-    if not program.exists():
-        compiler = shutil.which("gcc") or shutil.which("cc")
-        if compiler is None:
-            pytest.skip("no C compiler")
-        flags = ["-std=c11", "-D_GNU_SOURCE", "-DHET_NO_CLONES", "-O1", "-g", f"-fsanitize={sanitizer}"]
-        flags += ["-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-pthread", f"-I{CORE}"]
-        command = [compiler, *flags, "-o", str(program), str(STRESS), *map(str, sorted(CORE.glob("*.c")))]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if "cannot find" in made.stderr:
-            pytest.skip(f"the compiler has no -fsanitize={sanitizer}: {made.stderr.splitlines()[-1]}")
-        assert made.returncode == 0, made.stderr
-    arguments = [str(ranks), str(groups), str(turns)]
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
