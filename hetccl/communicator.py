@@ -12,7 +12,7 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +25,7 @@ from hetccl.check import compare
 from hetccl.dtypes import Op, Reduction, check_reduction, code_of
 from hetccl.errors import CollectiveError, HetcclError
 from hetccl.handle import Handle
+from hetccl.inquiry import Inquiry, missing
 from hetccl.observe import trace
 from hetccl.observe.recorder import Entry, Track, recorder
 from hetccl.plan import Schedule, collectives
@@ -119,6 +120,11 @@ class Communicator:
         self._breaking = threading.Lock()
         self._ended = threading.Event()
         self._starting = threading.local()
+        self._inquiry = Inquiry(
+            rank,
+            recorder,
+            lambda peer, text: self._endpoint.tell_abort(self.topology.ranks[peer], self._identity, text),
+        )
         self._endpoint = endpoint(identity.token, identity.interfaces, share_memory=identity.share_memory)
         own = Rank(
             vendor=identity.vendor,
@@ -379,8 +385,9 @@ class Communicator:
         return self._broken
 
     def on_abort(self, text: str) -> None:
-        """Another rank aborted the group, or tells its leader why it should be: what the leader hears first is it."""
-        if self._break(text) and self.rank == LEADER:
+        """Another rank aborted the group, or tells its leader why it should be: what the leader hears first is it. Or
+        it asks what this one does, or answers."""
+        if not self._inquiry.hear(text) and self._break(text) and self.rank == LEADER:
             self._tell(text)
 
     def _break(self, reason: str, *, failed: bool = True) -> bool:
@@ -407,9 +414,8 @@ class Communicator:
 
     def _own_lane(self, purpose: str) -> _Lane:
         """One of all ranks, beside that of the collectives: it does not take their sequence numbers."""
-        tag = self._tag(purpose)
-        track = Track(f"{tag:x}", f"{self.name}, {purpose}", self.ranks)
-        return _Lane(self._endpoint.runner.group(tag, self.rank, self.size), range(self.size), track)
+        group = self._endpoint.runner.group(self._tag(purpose), self.rank, self.size)
+        return _Lane(group, range(self.size), self._lane.track)
 
     def _tag(self, purpose: str) -> int:
         """The number of a lane of this group, the same on all ranks."""
@@ -553,22 +559,39 @@ class Communicator:
                 self._ended.wait(AGREEMENT_SECONDS)  # one before it failed: what is agreed of that one is the reason
                 return CollectiveError(self._broken or f"{where} was aborted")
             case Status.TIMEOUT:
-                waiting = [lane.ranks[member] for member in failure.waiting]
-                text = f"{where} timed out after {seconds:g} s, waiting for {self.topology.describe(waiting)}"
+                text = self._timed_out(ready, failure, seconds)
             case Status.DEAD:
                 text = f"{where}: {self.topology.describe([rank])} is gone ({os.strerror(failure.code)})"
             case Status.MISMATCH:
                 theirs = describe(failure.what, failure.count, failure.sequence)
-                said = sorted([(self.ranks[self.rank], own), (self.ranks[rank], theirs)])
-                text = f"ranks of group {self.name} call different collectives: " + "; ".join(
-                    f"rank {number}: {what}" for number, what in said
-                )
+                text = self._different({self.rank: own, rank: theirs})
                 if own == theirs:
                     text += ", of which they expect different numbers of elements from each other"
             case _:
                 text = f"{where} failed: {failure.status.name.lower()}"
         lost = rank if failure.status is Status.DEAD else -1
         return CollectiveError(self._agree(text, lost))
+
+    def _timed_out(self, ready: _Ready, failure: Failure, seconds: float) -> str:
+        lane, own = ready.lane, ready.call.describe(failure.own)
+        waiting = [lane.ranks[member] for member in failure.waiting]
+        # Those that are waited for may wait themselves, for what the others do.
+        asked = waiting if self.size > EAGER_RANKS else [rank for rank in lane.ranks if rank != self.rank]
+        answers = {} if self._broken else self._inquiry.ask(lane.track, failure.own, asked)
+        different = {rank: answer.same for rank, answer in answers.items() if answer.same not in ("", own)}
+        if different:
+            return self._different({self.rank: own, **different})
+        behind = {rank for rank, answer in answers.items() if not answer.same}
+        reasons = (
+            missing(self.topology.describe([rank]), failure.own, answers.get(rank))
+            for rank in sorted(behind.union(waiting))
+        )
+        where = f"{self._who}: {own} of group {self.name}"
+        return f"{where} timed out after {seconds:g} s, waiting for {'; '.join(reasons)}"
+
+    def _different(self, calls: Mapping[int, str]) -> str:
+        said = "; ".join(f"rank {self.ranks[rank]}: {call}" for rank, call in sorted(calls.items()))
+        return f"ranks of group {self.name} call different collectives: {said}"
 
     def _agree(self, text: str, lost: int) -> str:
         """Abort the group with the same text on all ranks: the leader's, which several may tell at once.

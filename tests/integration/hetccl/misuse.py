@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from hetccl import bootstrap
 from hetccl.communicator import Communicator
 from hetccl.errors import HetcclError, ResourceError
 from hetccl.wires import endpoint
+from tests.integration.hetccl import scenarios
 from tests.integration.hetccl.scenarios import join, store
 
 Said = tuple[str, str]
@@ -36,14 +38,12 @@ def said_by(call: Callable[[], Any]) -> Said:
 
 # Calls of which one rank's differs. Each takes whether this rank is the odd one, and returns what the group is to do.
 
-ROOT = "root"
-
 CALLS: dict[str, Callable[[Communicator, bool, torch.Tensor], None]] = {
     "op": lambda group, odd, tensor: group.all_reduce(tensor, "max" if odd else "sum"),
     "count": lambda group, odd, tensor: group.all_reduce(tensor[: 5 if odd else 6]),
     "large count": lambda group, odd, tensor: group.all_reduce(tensor.repeat(200_000 if odd else 100_000)),
     "dtype": lambda group, odd, tensor: group.all_reduce(tensor.double() if odd else tensor),
-    ROOT: lambda group, odd, tensor: group.broadcast(tensor, 1 if odd else 0, timeout=1),
+    "root": lambda group, odd, tensor: group.broadcast(tensor, 1 if odd else 0, timeout=1),
     "root of a reduction": lambda group, odd, tensor: group.reduce(tensor, 1 if odd else 0),
     "collective": lambda group, odd, tensor: group.barrier() if odd else group.all_reduce(tensor),
     "sizes": lambda group, odd, tensor: group.reduce_scatter(
@@ -98,6 +98,41 @@ def late_and_checked(rank: int, size: int) -> Said:
     said = ("", "") if rank == size - 1 else said_by(lambda: group.broadcast(torch.ones(3), 0, timeout=1))
     together(meeting, size, "end")
     return said
+
+
+def another_group(rank: int, size: int, **how: Any) -> Said:
+    """The last rank calls in another group than the others."""
+    meeting = store(rank, size)
+    groups = [join(rank, size, where=meeting, name=name, **how) for name in "ab"]
+    said = said_by(lambda: groups[rank == size - 1].all_reduce(torch.ones(6), timeout=1))
+    together(meeting, size, "end")
+    return said
+
+
+def _until_stopped(process: int) -> None:
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline, f"process {process} is not stopped"
+        time.sleep(0.01)
+
+
+def late_in_three_ways(rank: int, size: int) -> tuple[str, ...]:
+    """Two of the ranks call, the last one does not; at last its process is stopped."""
+    meeting, texts = store(rank, size), []
+    for name in ("a", "b", "c"):
+        group = join(rank, size, where=meeting, name=name)
+        if name == "a":
+            group.barrier()
+        if rank == size - 1:
+            if name == "c":
+                scenarios.mark()
+                time.sleep(1000)
+        else:
+            if name == "c":
+                _until_stopped(group.topology.ranks[size - 1].pid)
+            texts.append(said_by(lambda group=group: group.all_reduce(torch.ones(6), timeout=1))[1])
+        together(meeting, size if name != "c" else size - 1, name)
+    return tuple(texts)
 
 
 # Groups that cannot be made.

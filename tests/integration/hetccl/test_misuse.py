@@ -1,12 +1,15 @@
 """Ranks that do not agree: all of them raise the same, and say which rank does what."""
 
+import os
+import re
+import signal
 from typing import Any
 
 import pytest
 
 from hetccl.runners.core import library
-from tests.integration.hetccl.misuse import CALLS, ROOT
-from tests.integration.hetccl.ranks import results
+from tests.integration.hetccl.misuse import CALLS
+from tests.integration.hetccl.ranks import Ranks, results
 
 core = pytest.mark.skipif(library() is None, reason="the C core was not built: no C compiler")
 WIRES = [
@@ -38,8 +41,6 @@ def test_ranks_that_call_different_collectives_raise_the_same(
         assert len(said) == 1, (name, said)
         kind, text = said.pop()
         assert kind == "CollectiveError", (name, text)
-        if name == ROOT and "timed out" in text:  # each waits for its own root: no message is there that could differ
-            continue
         assert "call different collectives: " in text, (name, text)
         assert f"rank {odd}: " in text, (name, text)
 
@@ -66,6 +67,38 @@ def test_a_full_check_finds_them_before_any_data_moves(
 @core
 def test_a_full_check_lets_pass_what_fits_and_one_rank_that_asks_is_enough() -> None:
     no_errors(results("tests.integration.hetccl.misuse:agreeing", 3))
+
+
+@pytest.mark.parametrize("how", WIRES)
+def test_ranks_that_call_in_different_groups_are_told_so(how: dict[str, Any]) -> None:
+    first, second, third = no_errors(results("tests.integration.hetccl.misuse:another_group", 3, **how))
+    call = r"all_reduce #1 \(6 x float32, sum\) of group"
+    for kind, text in (first, second):
+        assert kind == "CollectiveError"
+        assert re.search(rf"{call} a timed out after 1 s, waiting for .*rank 2 [^;]*, which is in {call} b", text), text
+    assert first == second
+    text = third[1]
+    assert re.search(rf"{call} b timed out after 1 s, waiting for .*rank 0 [^;]*, which is in {call} a", text), text
+
+
+def test_a_timeout_says_what_the_rank_that_is_waited_for_does(late: tuple[str, str, str]) -> None:
+    assert "waiting for rank 2 (pool pool0" in late[0]
+    assert "which has not called it: its last call is barrier #1" in late[0]
+    assert "waiting for rank 2 (pool pool0" in late[1]
+    assert "which has not called it: it has made no call of this group" in late[1]
+    assert "waiting for rank 2 (pool pool0" in late[2]
+    assert "which does not answer" in late[2]
+
+
+@pytest.fixture(scope="module")
+def late() -> tuple[str, str, str]:
+    """What rank 0 was told of rank 2: that called before, that never did, that is stopped."""
+    with Ranks("tests.integration.hetccl.misuse:late_in_three_ways", 3) as ranks:
+        ranks.ready(2)
+        os.kill(ranks.processes[2].pid, signal.SIGSTOP)
+        texts = ranks.result(0)
+    assert not isinstance(texts, Exception), texts
+    return texts
 
 
 @core
