@@ -207,7 +207,7 @@ def _start(view: View, seen: Seen, context: Context, step: Step) -> Trouble | No
         step.actions += [*map(Create, (*wanted.config_maps, *wanted.budgets)), CreateToken(wanted.token)]
         step.actions += [Create(each.manifest, each.remedy) for each in wanted.groups]
         if not view.current:
-            step.actions += [Try(wanted.pods[0].manifest, trial.field, trial.remedy) for trial in wanted.trials]
+            step.actions += [Try(wanted.pods[0].manifest, each.field, each.remedy) for each in wanted.kept]
         step.actions += [Create(pod.manifest) for pod in wanted.pods]
         step.events += [Event(Reason.USER_SETTING, warning) for warning in wanted.warnings]
         if not view.current:

@@ -30,11 +30,13 @@ LONGEST_RETRY_AFTER = 30.0
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 RESOURCES = {
+    "ClusterQueue": ("apis/kueue.x-k8s.io/v1beta2", "clusterqueues"),
     "ConfigMap": ("api/v1", "configmaps"),
     "Event": ("api/v1", "events"),
     "HetPoolProfile": (f"apis/{GROUP}/{VERSION}", "hetpoolprofiles"),
     "HetTrainingJob": (f"apis/{GROUP}/{VERSION}", "hettrainingjobs"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
+    "LocalQueue": ("apis/kueue.x-k8s.io/v1beta2", "localqueues"),
     "Node": ("api/v1", "nodes"),
     "Pod": ("api/v1", "pods"),
     "PodGroup.scheduling.k8s.io": ("apis/scheduling.k8s.io/v1beta1", "podgroups"),

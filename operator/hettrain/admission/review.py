@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hettrain.admission.dry_run import Trial, try_pods
+from hettrain.admission.queues import queue_warnings
 from hettrain.admission.warnings import warnings
 from hettrain.api import HetPoolProfile, HetTrainingJob, InvalidDocument, load, load_profile
+from hettrain.gang.kueue import queue_of
 from hettrain.kube import ApiError, Kube, Unreachable
-from hettrain.plan import CannotPlan, Context, members, plan
+from hettrain.plan import CannotPlan, Context, Plan, members, plan
 
 __all__ = ["Reviewer"]
 
@@ -70,14 +72,35 @@ class Reviewer:
         try:
             planned = plan(job, job.status.attempt, firsts, context)
         except CannotPlan as error:
-            return [], [str(error)]
+            return ([str(error)], []) if error.final else ([], [str(error)])
         pods = {member.pool.name: pod.manifest for member, pod in zip(firsts, planned.pods, strict=True)}
-        trial, nodes = await asyncio.gather(self._try(job, pods), self._all_nodes())
-        return list(trial.errors), [*planned.warnings, *warnings(job, pods, nodes), *trial.warnings]
+        trial, nodes, queued = await asyncio.gather(
+            self._try(job, planned, pods), self._all_nodes(), self._queue(job, pods)
+        )
+        return list(trial.errors), [*planned.warnings, *warnings(job, pods, nodes), *queued, *trial.warnings]
 
-    async def _try(self, job: HetTrainingJob, pods: Mapping[str, Mapping[str, Any]]) -> Trial:
+    async def _try(self, job: HetTrainingJob, planned: Plan, pods: Mapping[str, Mapping[str, Any]]) -> Trial:
         # Somebody else's controller may make other pods of it.
-        return Trial() if job.spec.managed_by else await try_pods(self._kube, pods)
+        return Trial() if job.spec.managed_by else await try_pods(self._kube, pods, planned.groups, planned.kept)
+
+    async def _queue(self, job: HetTrainingJob, pods: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        queue = queue_of(job)
+        if queue is None:
+            return []
+        try:
+            local = await self._find("LocalQueue", job.metadata.namespace, queue)
+            cluster = await self._find("ClusterQueue", None, local["spec"]["clusterQueue"]) if local else None
+        except (ApiError, Unreachable) as error:
+            return [f"its queue could not be looked at: {error}"]
+        return list(queue_warnings(job, pods, local, cluster))
+
+    async def _find(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._kube.get(kind, namespace, name)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
 
     async def _profiles(self, job: HetTrainingJob) -> dict[str, HetPoolProfile]:
         found = {}

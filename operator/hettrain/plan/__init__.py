@@ -17,10 +17,10 @@ __all__ = [
     "CannotPlan",
     "Context",
     "GroupObject",
+    "KeptField",
     "Member",
     "Plan",
     "PlannedPod",
-    "Trial",
     "groups",
     "members",
     "plan",
@@ -38,7 +38,7 @@ class GroupObject:
 
 
 @dataclass(frozen=True)
-class Trial:
+class KeptField:
     """A field that the API server must keep in a pod's spec, and what to tell the user where it does not."""
 
     field: str
@@ -54,7 +54,7 @@ class Plan:
     config_maps: tuple[dict[str, Any], ...]
     budgets: tuple[dict[str, Any], ...]
     groups: tuple[GroupObject, ...]
-    trials: tuple[Trial, ...]
+    kept: tuple[KeptField, ...]
     pods: tuple[PlannedPod, ...]
 
     @property
@@ -75,7 +75,7 @@ def plan(job: HetTrainingJob, attempt: int, wanted: list[Member], context: Conte
         config_maps=tuple(config_map(job, attempt, name, found.nccl) for name, found in resolved.items() if found.nccl),
         budgets=(disruption_budget(job, attempt),) if job.spec.disruption_budget == "Gang" else (),
         groups=tuple(groups(job, attempt)),
-        trials=tuple(Trial(each.tried, each.remedy) for each in schedulers(job) if each.tried is not None),
+        kept=tuple(KeptField(each.tried, each.remedy) for each in schedulers(job) if each.tried is not None),
         pods=pods,
     )
 
@@ -98,6 +98,6 @@ def _gather(group: Group, pods: Sequence[PlannedPod]) -> None:
         try:
             scheduler.check(group)
         except Refused as error:
-            raise CannotPlan(error.reason, str(error)) from None
+            raise CannotPlan(error.reason, str(error), final=True) from None
         for pod in pods:
             scheduler.join(group, pod.manifest)

@@ -13,11 +13,14 @@ __all__ = ["CannotPlan", "Settings", "settings"]
 
 
 class CannotPlan(Exception):
-    """The pods cannot be planned. `reason` is a condition's reason, the text tells the user what to do."""
+    """The pods cannot be planned. `reason` is a condition's reason, the text tells the user what to do.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `final`: no change of the cluster makes it better.
+    """
+
+    def __init__(self, reason: str, message: str, *, final: bool = False) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.final = reason, final
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Cluster:
     ) -> None:
         self.nodes, self.refuse = nodes, refuse
         self.tried: list[dict[str, Any]] = []
+        self.dropped: set[str] = set()
         self.objects: dict[tuple[str, str | None, str], dict[str, Any]] = {
             ("Secret", "system", "hettrain-webhook"): {"kind": "Secret", "metadata": {"name": "hettrain-webhook"}},
             ("ValidatingWebhookConfiguration", None, "system-hettrain"): {
@@ -58,7 +59,7 @@ class Cluster:
         self.tried.append(manifest)
         if error := self.refuse(manifest):
             raise error
-        return manifest
+        return {**manifest, "spec": {k: v for k, v in manifest.get("spec", {}).items() if k not in self.dropped}}
 
     @property
     def trusted(self) -> bytes:
@@ -167,6 +168,74 @@ def test_a_pool_that_no_node_could_ever_hold_is_warned_of() -> None:
     assert "more than 4" in warning
     (warning,) = answer(cluster, document(versioned(spec={"nodeSelector": {"zone": "c"}})))["warnings"]
     assert "no node of the cluster has the labels zone=c" in warning
+
+
+def queue(cluster: Cluster, quota: int = 8, stop: str = "None", **cluster_queue: Any) -> Cluster:
+    """A LocalQueue `team` with a quota of so many GPUs of either vendor."""
+    groups = [
+        {
+            "coveredResources": [f"{vendor}.com/gpu"],
+            "flavors": [{"name": vendor, "resources": [{"name": f"{vendor}.com/gpu", "nominalQuota": str(quota)}]}],
+        }
+        for vendor in ("nvidia", "amd")
+    ]
+    spec = {"resourceGroups": groups, "stopPolicy": stop, **cluster_queue}
+    cluster.objects["LocalQueue", "team", "team"] = {"kind": "LocalQueue", "spec": {"clusterQueue": "gpus"}}
+    cluster.objects["ClusterQueue", None, "gpus"] = {"kind": "ClusterQueue", "spec": spec}
+    return cluster
+
+
+QUEUED = document(versioned(replicas=2, gpusPerReplica=4), versioned("amd", vendor="amd"), scheduling={"queue": "team"})
+
+
+def test_a_queue_that_can_take_the_job_says_nothing() -> None:
+    assert "warnings" not in answer(queue(Cluster()), QUEUED)
+
+
+def test_a_queue_that_does_not_exist_is_warned_of() -> None:
+    (warning,) = answer(Cluster(), QUEUED)["warnings"]
+    assert "no LocalQueue team in namespace team" in warning
+    cluster = queue(Cluster())
+    del cluster.objects["ClusterQueue", None, "gpus"]
+    (warning,) = answer(cluster, QUEUED)["warnings"]
+    assert "ClusterQueue gpus, which does not exist" in warning
+
+
+def test_more_gpus_than_a_queue_has_in_all_are_warned_of_unless_it_can_borrow() -> None:
+    (warning,) = answer(queue(Cluster(), quota=7), QUEUED)["warnings"]
+    assert "the job asks for 8 nvidia.com/gpu, and ClusterQueue gpus has 7 in all" in warning
+    assert "warnings" not in answer(queue(Cluster(), quota=7, cohortName="all"), QUEUED)
+
+
+def test_a_stopped_queue_is_warned_of() -> None:
+    (warning,) = answer(queue(Cluster(), stop="Hold"), QUEUED)["warnings"]
+    assert "ClusterQueue gpus is stopped" in warning
+
+
+def test_a_resource_that_a_queue_does_not_cover_is_warned_of() -> None:
+    asks = document(versioned(rdma={"resourceName": "rdma/hca"}), scheduling={"queue": "team"})
+    (warning,) = answer(queue(Cluster()), asks)["warnings"]
+    assert warning.startswith("pool nvidia: no resource group of ClusterQueue gpus covers rdma/hca")
+
+
+def test_more_pools_than_kueue_takes_refuse_a_job_that_a_label_puts_into_a_queue() -> None:
+    many = document(*(versioned(f"p{i}") for i in range(9)))
+    many["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    response = answer(Cluster(), many)
+    assert not response["allowed"]
+    assert "at most 8" in response["status"]["message"]
+
+
+def test_a_gang_scheduler_that_the_cluster_does_not_have_is_warned_of() -> None:
+    gone = Cluster(refuse=lambda tried: ApiError(404, {}) if tried["kind"] == "PodGroup" else None)
+    (warning,) = answer(gone, document(versioned(), scheduling={"gang": "Volcano"}))["warnings"]
+    assert "podgroups.scheduling.volcano.sh" in warning
+    dropping = Cluster()
+    dropping.dropped = {"schedulingGroup"}
+    pools = (versioned(), versioned("amd", vendor="amd"))
+    (warning,) = answer(dropping, document(*pools, scheduling={"gang": "Kubernetes"}))["warnings"]
+    assert "GenericWorkload" in warning
+    assert "warnings" not in answer(Cluster(), document(*pools, scheduling={"gang": "Kubernetes"}))
 
 
 def test_a_missing_profile_is_a_warning_since_it_may_come_later() -> None:
