@@ -10,8 +10,10 @@ from hettrain.api.job import KIND
 from hettrain.events import Event, Reason
 from hettrain.kube import kind_of
 from hettrain.plan import CannotPlan, Context, groups, plan
-from hettrain.plan.names import budget_name, config_name, service_name, token_name
+from hettrain.plan.names import budget_name, config_name, reserve_name, service_name, token_name
+from hettrain.plan.reserve import plan_reserve
 from hettrain.policies.cleanup import useless
+from hettrain.policies.elastic import shortfall
 from hettrain.policies.eviction import stays_out
 from hettrain.policies.verdicts import Finish, Remove, Requeue, Restart, Settled, Suspend, Verdict
 from hettrain.status.admission import admitted, group_of, unmanaged, waiting_since, why_it_waits
@@ -111,9 +113,29 @@ def _delete(pods: Sequence[Pod], step: Step) -> None:
 
 def _clear(view: View, step: Step) -> None:
     """Remove what is left of earlier attempts. Kueue lets go of a group's last pods when its Workload is deleted."""
-    _delete(view.old, step)
+    kept = {pod.uid for pod in _reserve(view)}
+    _delete([pod for pod in view.old if pod.uid not in kept], step)
     groups = sorted({group for pod in view.old if pod.held and (group := group_of(pod)) is not None})
     step.actions += [Delete("Workload", group) for group in groups]
+
+
+def _reserve(view: View) -> list[Pod]:
+    """The reserve pods that there should be, of those that there are."""
+    found: list[Pod] = []
+    for name, count in shortfall(view).items():
+        found += [pod for pod in view.reserve if pod.pool == name][:count]
+    return found
+
+
+def _hold_places(view: View, context: Context, step: Step) -> None:
+    """Create the reserve pods that are not there."""
+    job, attempt = view.job, view.status.attempt
+    there = {pod.name for pod in view.reserve}
+    pools = {pool.name: pool for pool in job.spec.pools}
+    for name, count in shortfall(view).items():
+        for number in range(count):
+            if reserve_name(job, attempt, name, number) not in there:
+                step.actions.append(Create(plan_reserve(job, pools[name], attempt, number, context)))
 
 
 def _queue(view: View, seen: Seen, now: datetime, step: Step) -> None:
@@ -166,6 +188,7 @@ def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) ->
     if step.ready:
         step.claims.append(("PodsReady", "True", "AllPodsReady", f"all {everyone} pods are ready or have succeeded"))
         _listen(view, seen, now, context, step)
+        _hold_places(view, context, step)
     else:
         step.claims.append(
             ("PodsReady", "False", "PodsStarting", f"{everyone - len(view.unready)} of {everyone} pods are ready")
@@ -258,7 +281,7 @@ def _listen(view: View, seen: Seen, now: datetime, context: Context, step: Step)
     if report is not None and is_about(report, f"{job.metadata.namespace}/{job.metadata.name}/{attempt}"):
         step.shares = shares(report)
         if not verified:
-            claim = judge_report(job.spec, report)
+            claim = judge_report(job, report)
             step.claims.append(claim)
             verified = claim[1] == "True"
     first = view.current.get(view.members[0].key)

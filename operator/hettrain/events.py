@@ -22,6 +22,7 @@ class Reason(StrEnum):
     RESTARTING = "Restarting"
     DISRUPTED = "Disrupted"
     RESTART_REQUESTED = "RestartRequested"
+    RESIZED = "Resized"
     POD_STUCK = "PodStuck"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"

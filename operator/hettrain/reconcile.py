@@ -11,7 +11,9 @@ from hettrain.api.job import MANAGER
 from hettrain.api.status import Summary
 from hettrain.converge import Step, converge
 from hettrain.events import Event, event_of_failure, events_of_change
-from hettrain.plan import Context, members, world_size
+from hettrain.plan import Context, world_size
+from hettrain.plan.names import JOB_LABEL
+from hettrain.plan.ranks import sizes
 from hettrain.policies import decide, next_alarm
 from hettrain.policies.failure import pause_seconds
 from hettrain.policies.restart import request
@@ -24,7 +26,7 @@ from hettrain.status.view import View
 
 __all__ = ["Children", "Outcome", "reconcile"]
 
-NOTHING_SEEN: dict[str, Any] = {"pools": [], "attempt_start_time": None, "ready_time": None}
+NOTHING_SEEN: dict[str, Any] = {"pools": [], "sizes": {}, "attempt_start_time": None, "ready_time": None}
 """What a status says of an attempt that has not started."""
 
 
@@ -60,12 +62,11 @@ def reconcile(job: HetTrainingJob, children: Children, now: datetime, context: C
     """Decide. Called again with what came of it, it goes on from there; called twice, it asks for the same twice."""
     if job.spec.managed_by not in (None, MANAGER) or job.metadata.deletion_timestamp is not None:
         return Outcome(job.status)
-    gang = members(job.spec)
     pods = [observe(pod) for pod in children.pods]
-    before = View(job, job.status, gang, pods, now)
+    before = View(_sized(job, job.status), pods, now)
     verdict = decide(before)
     status, events = _turn(before, verdict, now)
-    view = View(job, status, gang, pods, now)
+    view = View(_sized(job, status), pods, now)
     step = converge(view, verdict, children, now, context)
     alarm = next_alarm(view)
     if alarm is not None:
@@ -73,6 +74,13 @@ def reconcile(job: HetTrainingJob, children: Children, now: datetime, context: C
     status = _report(view, step, now)
     events += [*step.events, *events_of_change(job.status.conditions, status.conditions)]
     return Outcome(status, tuple(step.actions), tuple(events), step.requeue_after)
+
+
+def _sized(job: HetTrainingJob, status: JobStatus) -> HetTrainingJob:
+    """The job with a status; an elastic one with the sizes of its attempt, decided when it begins."""
+    if job.spec.elastic is not None and not status.sizes:
+        status = status.model_copy(update={"sizes": sizes(job.model_copy(update={"status": status}))})
+    return job.model_copy(update={"status": status})
 
 
 def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus, list[Event]]:
@@ -84,12 +92,12 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
         case Suspend():
             # A number is used once: pods of a suspended attempt may still be leaving when the job resumes.
             attempt = status.attempt + 1 if view.current or view.was_whole else status.attempt
-            fresh = {"attempt": attempt, "start_time": None, "next_restart_time": None}
+            fresh: dict[str, Any] = {"attempt": attempt, "start_time": None, "next_restart_time": None, "caps": {}}
             return status.model_copy(update=NOTHING_SEEN | fresh), []
         case Requeue():
             fresh = {"attempt": status.attempt + 1, "start_time": None, "next_restart_time": None}
             return status.model_copy(update=NOTHING_SEEN | fresh), []
-        case Restart(reason=reason, message=message, counter=counter, failure=failure, event=told):
+        case Restart(reason=reason, message=message, counter=counter, failure=failure, event=told, caps=caps):
             pause = pause_seconds(view) if counter else 0
             update: dict[str, Any] = NOTHING_SEEN | {
                 "attempt": status.attempt + 1,
@@ -97,6 +105,8 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
                 "first_failure": failure or status.first_failure,
                 "restart_request": request(view.job),
             }
+            if caps is not None:
+                update["caps"] = dict(caps)
             if counter is not None:
                 update[counter] = getattr(status, counter) + 1
             events = [event_of_failure(failure)] if failure else []
@@ -126,7 +136,7 @@ def _report(view: View, step: Step, now: datetime) -> JobStatus:
         pool.model_copy(update={"share": step.shares.get(pool.name, before.get(pool.name, ""))})
         for pool in view.counts()
     ]
-    sizes = " ".join(f"{pool.name}:{pool.replicas}" for pool in view.job.spec.pools)
+    there_are = " ".join(f"{name}:{size}" for name, size in sizes(view.job).items())
     there = sum(pool.ready + pool.succeeded for pool in pools)
     return view.status.model_copy(
         update={
@@ -136,7 +146,9 @@ def _report(view: View, step: Step, now: datetime) -> JobStatus:
             "pools": pools,
             "attempt_start_time": view.status.attempt_start_time or (write_time(now) if step.began else None),
             "ready_time": view.status.ready_time or (write_time(now) if step.ready else None),
-            "world_size": world_size(view.job.spec),
-            "summary": Summary(pools=sizes, ready=f"{there}/{len(view.members)}"),
+            "replicas": len(view.members),
+            "selector": f"{JOB_LABEL}={view.job.metadata.name}",
+            "world_size": world_size(view.job),
+            "summary": Summary(pools=there_are, ready=f"{there}/{len(view.members)}"),
         }
     )

@@ -68,7 +68,7 @@ class Reviewer:
             pull_policy=self._context.pull_policy,
             profiles=profiles,
         )
-        firsts = [member for member in members(job.spec) if member.index == 0]
+        firsts = [member for member in members(job) if member.index == 0]
         try:
             planned = plan(job, job.status.attempt, firsts, context)
         except CannotPlan as error:

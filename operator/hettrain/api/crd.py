@@ -37,7 +37,13 @@ def _job_crd() -> dict[str, Any]:
         {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
-    version = {**_version(job.HetTrainingJob), "subresources": {"status": {}}, "additionalPrinterColumns": columns}
+    scale = {
+        "specReplicasPath": ".spec.elastic.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    subresources = {"status": {}, "scale": scale}
+    version = {**_version(job.HetTrainingJob), "subresources": subresources, "additionalPrinterColumns": columns}
     return _crd(job.KIND, job.PLURAL, short=["htj"], scope="Namespaced", categories=["all"], version=version)
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "RESTART_ANNOTATION",
     "VERSION",
     "Balance",
+    "Elastic",
     "HetTrainingJob",
     "Hetccl",
     "JobSpec",
@@ -106,6 +107,25 @@ class Rendezvous(Model):
     )
 
 
+class Elastic(Model):
+    """A job whose pools have sizes between their minReplicas and maxReplicas."""
+
+    replicas: int | None = Field(
+        None,
+        ge=1,
+        le=160000,
+        description="Pods over all pools, spread over them in proportion to their replicas; what `kubectl scale` sets. "
+        "If not set: what the pools' replicas add up to.",
+    )
+    shrink_after_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=86400,
+        description="A pool gets smaller when its pods find no nodes for so long, and grows back when they do. "
+        "If not set: pods are waited for.",
+    )
+
+
 class Balance(Model):
     """How the samples of each batch are spread over ranks of unequal speed."""
 
@@ -131,6 +151,13 @@ def _unchanged(field: str, message: str) -> Rule:
 _ANEW = "delete the job and create it anew"
 
 
+def _fits(spec: "JobSpec") -> bool:
+    if spec.elastic is None or spec.elastic.replicas is None:
+        return True
+    least = sum(pool.min_replicas or pool.replicas for pool in spec.pools)
+    return least <= spec.elastic.replicas <= sum(pool.max_replicas or pool.replicas for pool in spec.pools)
+
+
 class JobSpec(Model):
     """The job that the user asks for."""
 
@@ -148,6 +175,32 @@ class JobSpec(Model):
             "pools have the same name: give each pool a name of its own",
             lambda self: len({pool.name for pool in self.pools}) == len(self.pools),
             "pools",
+        ),
+        Rule(
+            "has(self.elastic) || self.pools.all(p, !has(p.minReplicas) && !has(p.maxReplicas))",
+            "minReplicas and maxReplicas are for elastic jobs: add `elastic: {}`, or remove them from the pools",
+            lambda self: self.elastic is not None or not any(p.min_replicas or p.max_replicas for p in self.pools),
+            "elastic",
+        ),
+        Rule(
+            "!has(self.elastic) || !has(self.elastic.shrinkAfterSeconds) || self.scheduling.gang == 'None'",
+            "elastic.shrinkAfterSeconds needs pods that find nodes one by one, and a gang scheduler gives nodes to all "
+            "or none: remove it, or scheduling.gang",
+            lambda self: not (self.elastic and self.elastic.shrink_after_seconds and self.scheduling.gang != "None"),
+            "elastic.shrinkAfterSeconds",
+        ),
+        Rule(
+            "has(self.elastic) == has(oldSelf.elastic)",
+            f"elastic can neither be added nor removed: {_ANEW}",
+        ),
+        Rule(
+            "!has(self.elastic) || !has(self.elastic.replicas) || (self.elastic.replicas >= "
+            "self.pools.map(p, has(p.minReplicas) ? p.minReplicas : p.replicas).sum() && self.elastic.replicas <= "
+            "self.pools.map(p, has(p.maxReplicas) ? p.maxReplicas : p.replicas).sum())",
+            "elastic.replicas is out of what the pools allow: at least their minReplicas and at most their "
+            "maxReplicas, added up (replicas, where a pool does not say)",
+            _fits,
+            "elastic.replicas",
         ),
         Rule(
             "!has(self.failurePolicy.rules) || self.failurePolicy.rules.all(r, !has(r.pools) || "
@@ -185,6 +238,9 @@ class JobSpec(Model):
     rendezvous: Rendezvous = Field(default_factory=Rendezvous, description="Where the ranks meet.")
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy, description="What happens when a pod fails.")
     success_policy: SuccessPolicy = Field(default_factory=SuccessPolicy, description="When the job has succeeded.")
+    elastic: Elastic | None = Field(
+        None, description="Makes the job elastic: sizes of pools change, each time as a new attempt of the whole gang."
+    )
     balance: Balance = Field(default_factory=Balance, description="Load balance over pools of unequal speed.")
     scheduling: Scheduling = Field(default_factory=Scheduling, description="Who places the pods, and when.")
     suspend: bool = Field(False, description="true: the pods are deleted; false again: the job starts over.")

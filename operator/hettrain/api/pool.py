@@ -147,6 +147,18 @@ class Pool(Model):
             "gpusPerReplica",
         ),
         Rule(
+            "!has(self.minReplicas) || self.minReplicas <= self.replicas",
+            "minReplicas is more than replicas: lower it, or raise replicas",
+            lambda self: self.min_replicas is None or self.min_replicas <= self.replicas,
+            "minReplicas",
+        ),
+        Rule(
+            "!has(self.maxReplicas) || self.maxReplicas >= self.replicas",
+            "maxReplicas is less than replicas: raise it, or lower replicas",
+            lambda self: self.max_replicas is None or self.max_replicas >= self.replicas,
+            "maxReplicas",
+        ),
+        Rule(
             "!has(self.resourceName) || has(self.gpusPerReplica)",
             "resourceName names what gpusPerReplica counts: set gpusPerReplica too, or remove resourceName",
             lambda self: self.resource_name is None or self.gpus_per_replica is not None,
@@ -168,6 +180,12 @@ class Pool(Model):
         description="A HetPoolProfile of the cluster that supplies what is left out here.",
     )
     replicas: int = Field(1, ge=1, le=10000, description="Pods (nodes) of the pool.")
+    min_replicas: int | None = Field(
+        None, ge=1, le=10000, description="The fewest pods of the pool in an elastic job; replicas if not set."
+    )
+    max_replicas: int | None = Field(
+        None, ge=1, le=10000, description="The most pods of the pool in an elastic job; replicas if not set."
+    )
     gpus_per_replica: int | None = Field(None, ge=1, le=64, description="GPUs of each pod.")
     nproc_per_node: int | None = Field(
         None,

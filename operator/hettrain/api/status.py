@@ -1,6 +1,6 @@
 """The status of a HetTrainingJob: what the operator saw and did."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -86,6 +86,14 @@ class JobStatus(StatusModel):
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
+    sizes: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict, description="Of an elastic job: pods of each pool in the current attempt."
+    )
+    caps: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict, description="Of an elastic job: the most pods that a pool can get for now."
+    )
+    replicas: int = Field(0, description="Pods over all pools in the current attempt; what `kubectl scale` sees.")
+    selector: str = Field("", max_length=256, description="What finds the job's pods; for autoscalers.")
     world_size: int = Field(0, description="Processes over all pools.")
     start_time: str | None = Field(
         None, json_schema_extra={"format": "date-time"}, description="When the job was first seen, or resumed."

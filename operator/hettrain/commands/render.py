@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
     job, profiles = read_job(options.file)
     context = Context(delivery=options.delivery, image=options.hetccl_image, profiles=profiles)
     try:
-        wanted = plan(job, job.status.attempt, members(job.spec), context)
+        wanted = plan(job, job.status.attempt, members(job), context)
     except CannotPlan as error:
         raise CommandError(str(error), WRONG_INPUT) from None
     for warning in wanted.warnings:

@@ -86,7 +86,7 @@ def _ranks(job: HetTrainingJob, pods: Sequence[Pod]) -> list[dict[str, Any]]:
     found = {pod.key: pod for pod in pods}
     done = {pool.name: parse_indexes(pool.completed_indexes) for pool in job.status.pools}
     ranks = []
-    for member in members(job.spec):
+    for member in members(job):
         pod = found.get(member.key)
         state = "succeeded" if member.index in done.get(member.pool.name, ()) else "none"
         if pod is not None:

@@ -7,7 +7,7 @@ from hettrain.gang.kueue import KUEUE, queue_of
 from hettrain.gang.scheduler import Group, Refused, Scheduler
 from hettrain.gang.volcano import VOLCANO
 
-__all__ = ["Group", "Refused", "Scheduler", "schedulers"]
+__all__ = ["Group", "Refused", "Scheduler", "queue_of", "schedulers"]
 
 GANGS: dict[str, Scheduler] = {"Kubernetes": KUBERNETES, "Volcano": VOLCANO, "Coscheduling": COSCHEDULING}
 

@@ -21,7 +21,7 @@ COLOURS = ("green", "red", "cyan", "magenta", "yellow", "blue")
 
 def rank_map(job: HetTrainingJob) -> Iterator[dict[str, Any]]:
     """Every rank of a job that runs locally, in order: rank, pool, replica, vendor, device, simulated."""
-    for member in members(job.spec):
+    for member in members(job):
         for local in range(processes_per_pod(member.pool)):
             simulated = member.pool.gpus_per_replica is not None
             yield {

@@ -72,7 +72,7 @@ def run_locally(job: HetTrainingJob, profiles: Mapping[str, HetPoolProfile], opt
             report_port=report_port,
             report_poll_seconds=1,
         )
-        first = plan(job, 0, members(job.spec), context)
+        first = plan(job, 0, members(job), context)
         config_maps = {each["metadata"]["name"]: each["data"] for each in first.config_maps}
         for pod in first.pods:
             program_of(pod.manifest, config_maps)

@@ -89,7 +89,7 @@ def groups(job: HetTrainingJob, attempt: int) -> Iterator[GroupObject]:
 
 
 def _group(job: HetTrainingJob, attempt: int) -> Group:
-    return Group(job, attempt, Counter(member.pool.name for member in members(job.spec)))
+    return Group(job, attempt, Counter(member.pool.name for member in members(job)))
 
 
 def _gather(group: Group, pods: Sequence[PlannedPod]) -> None:

@@ -7,7 +7,7 @@ from hettrain.api import HetTrainingJob
 from hettrain.api.pool import Rdma
 from hettrain.plan.context import Context
 from hettrain.plan.names import pod_name
-from hettrain.plan.ranks import Member, processes_per_pod, world_size
+from hettrain.plan.ranks import Member, processes_per_pod, sizes, world_size
 
 __all__ = ["identity", "merge", "nccl_variables"]
 
@@ -21,7 +21,7 @@ def identity(job: HetTrainingJob, member: Member, attempt: int, context: Context
     variables = {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
-        "PET_NNODES": str(sum(pool.replicas for pool in spec.pools)),
+        "PET_NNODES": str(sum(sizes(job).values())),
         "PET_NPROC_PER_NODE": str(processes),
         "PET_NODE_RANK": str(member.node_rank),
         "PET_MASTER_ADDR": address,
@@ -30,7 +30,7 @@ def identity(job: HetTrainingJob, member: Member, attempt: int, context: Context
     if spec.rendezvous.timeout_seconds is not None:
         variables["PET_RDZV_CONF"] = f"timeout={spec.rendezvous.timeout_seconds}"
     if all(processes_per_pod(pool) == 1 for pool in spec.pools):
-        variables |= {"WORLD_SIZE": str(world_size(spec)), "RANK": str(member.first_rank), "LOCAL_RANK": "0"}
+        variables |= {"WORLD_SIZE": str(world_size(job)), "RANK": str(member.first_rank), "LOCAL_RANK": "0"}
     variables |= {
         "HETCCL_VENDOR": member.pool.vendor,
         "HETCCL_POOL": member.pool.name,

@@ -8,10 +8,12 @@ __all__ = [
     "INDEX_LABEL",
     "JOB_LABEL",
     "POOL_LABEL",
+    "RESERVE_LABEL",
     "budget_name",
     "config_name",
     "job_labels",
     "pod_name",
+    "reserve_name",
     "service_name",
     "token_name",
 ]
@@ -20,6 +22,8 @@ JOB_LABEL = f"{GROUP}/job-name"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 POOL_LABEL = f"{GROUP}/pool"
 INDEX_LABEL = f"{GROUP}/index"
+RESERVE_LABEL = f"{GROUP}/reserve"
+"""On pods that keep a place for a pool that may grow."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 
@@ -36,6 +40,11 @@ def service_name(job: HetTrainingJob) -> str:
 def pod_name(job: HetTrainingJob, attempt: int, pool: str, index: int) -> str:
     """A pod's name and host name."""
     return f"{job.metadata.name}-{attempt}-{pool}-{index:04d}"
+
+
+def reserve_name(job: HetTrainingJob, attempt: int, pool: str, number: int) -> str:
+    """The name of a reserve pod, as long as a pod's."""
+    return f"{job.metadata.name}-{attempt}-{pool}-r{number:03d}"
 
 
 def token_name(job: HetTrainingJob, attempt: int) -> str:

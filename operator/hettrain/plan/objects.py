@@ -4,7 +4,15 @@ from typing import Any
 
 from hettrain.api import HetTrainingJob
 from hettrain.api.job import API_VERSION, KIND
-from hettrain.plan.names import ATTEMPT_LABEL, budget_name, config_name, job_labels, service_name, token_name
+from hettrain.plan.names import (
+    ATTEMPT_LABEL,
+    RESERVE_LABEL,
+    budget_name,
+    config_name,
+    job_labels,
+    service_name,
+    token_name,
+)
 from hettrain.plan.ranks import members
 
 __all__ = ["config_map", "disruption_budget", "metadata", "service", "token_secret"]
@@ -56,17 +64,20 @@ def token_secret(job: HetTrainingJob, attempt: int) -> dict[str, Any]:
 def disruption_budget(job: HetTrainingJob, attempt: int) -> dict[str, Any]:
     """What keeps evictions off a gang: it loses all when it loses one.
 
-    The number of pods rather than 100 %: a share is counted by a scale subresource, which the job does not have. Pods
-    that are not ready may be evicted all the same: a gang that does not run must not hold up a drain.
+    The number of pods rather than 100 %: reserve pods are none of them. Pods that are not ready may be evicted all the
+    same: a gang that does not run must not hold up a drain.
     """
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(job, budget_name(job, attempt)),
         "spec": {
-            "minAvailable": len(members(job.spec)),
+            "minAvailable": len(members(job)),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": {**job_labels(job), ATTEMPT_LABEL: str(attempt)}},
+            "selector": {
+                "matchLabels": {**job_labels(job), ATTEMPT_LABEL: str(attempt)},
+                "matchExpressions": [{"key": RESERVE_LABEL, "operator": "DoesNotExist"}],
+            },
         },
     }
 

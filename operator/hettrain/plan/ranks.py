@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from hettrain.api.job import JobSpec
+from hettrain.api import HetTrainingJob
 from hettrain.api.pool import Pool
+from hettrain.plan.allocation import allocate
 
-__all__ = ["Member", "members", "processes_per_pod", "world_size"]
+__all__ = ["Member", "members", "processes_per_pod", "sizes", "world_size"]
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,26 @@ def processes_per_pod(pool: Pool) -> int:
     return pool.nproc_per_node or pool.gpus_per_replica or 1
 
 
-def members(spec: JobSpec) -> list[Member]:
-    """Every pod of the job, in rank order: the pools in their order, each pool's replicas in theirs."""
+def sizes(job: HetTrainingJob) -> dict[str, int]:
+    """Pods of each pool in the current attempt: an elastic job's were decided when it began, and are in the status."""
+    if job.spec.elastic is None:
+        return {pool.name: pool.replicas for pool in job.spec.pools}
+    return dict(job.status.sizes) or allocate(job.spec, job.status.caps)
+
+
+def members(job: HetTrainingJob) -> list[Member]:
+    """Every pod of the current attempt, in rank order: the pools in their order, each pool's replicas in theirs."""
     result: list[Member] = []
     first_rank = 0
-    for pool in spec.pools:
-        for index in range(pool.replicas):
+    there = sizes(job)
+    for pool in job.spec.pools:
+        for index in range(there[pool.name]):
             result.append(Member(pool, index, len(result), first_rank))
             first_rank += processes_per_pod(pool)
     return result
 
 
-def world_size(spec: JobSpec) -> int:
-    """Processes of the job."""
-    return sum(pool.replicas * processes_per_pod(pool) for pool in spec.pools)
+def world_size(job: HetTrainingJob) -> int:
+    """Processes of the current attempt."""
+    there = sizes(job)
+    return sum(there[pool.name] * processes_per_pod(pool) for pool in job.spec.pools)

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from hettrain.policies.active_deadline import active_deadline, active_until
 from hettrain.policies.disruption import disruption
+from hettrain.policies.elastic import elastic, elastic_until
 from hettrain.policies.eviction import eviction
 from hettrain.policies.failure import failure, failure_known
 from hettrain.policies.restart import restart
@@ -28,10 +29,17 @@ POLICIES: tuple[Callable[[View], Verdict | None], ...] = (
     eviction,
     disruption,
     failure,
+    elastic,
     startup_deadline,
 )
 
-ALARMS: tuple[Callable[[View], datetime | None], ...] = (active_until, startup_until, expires, failure_known)
+ALARMS: tuple[Callable[[View], datetime | None], ...] = (
+    active_until,
+    startup_until,
+    expires,
+    failure_known,
+    elastic_until,
+)
 """When time alone changes what a policy says."""
 
 

@@ -24,5 +24,5 @@ def restart(view: View) -> Restart | None:
     if asked is None or asked == view.status.restart_request or view.status.start_time is None:
         return None
     return Restart(
-        "RestartRequested", f"the annotation {RESTART_ANNOTATION} is {asked}", event=Reason.RESTART_REQUESTED
+        "RestartRequested", f"the annotation {RESTART_ANNOTATION} is {asked}", event=Reason.RESTART_REQUESTED, caps={}
     )

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from hettrain.api import FirstFailure
 from hettrain.api.policies import STARTUP_DEADLINE_EXCEEDED
 from hettrain.plan.names import pod_name
+from hettrain.plan.ranks import sizes
 from hettrain.policies.failure import judge
 from hettrain.policies.verdicts import Finish, Restart
 from hettrain.status.times import parse_time
@@ -50,11 +51,14 @@ def _late(view: View) -> Iterator[FirstFailure]:
 
 def _sentence(view: View) -> str:
     parts = []
+    there = sizes(view.job)
     for pool in view.job.spec.pools:
         late = [member for member in view.unready if member.pool.name == pool.name]
         if late:
             first = pod_name(view.job, view.status.attempt, pool.name, late[0].index)
-            parts.append(f"{len(late)} of {pool.replicas} of pool {pool.name} ({first}{', ...' if late[1:] else ''})")
+            parts.append(
+                f"{len(late)} of {there[pool.name]} of pool {pool.name} ({first}{', ...' if late[1:] else ''})"
+            )
     blocked = next((f": {c.message}" for c in view.status.conditions if c.type == "Blocked" and c.status == "True"), "")
     seconds = view.job.spec.startup_deadline_seconds
     return f"not all pods were ready {seconds} s after the attempt started; missing are {', '.join(parts)}{blocked}"

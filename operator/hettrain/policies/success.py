@@ -1,5 +1,6 @@
 """spec.successPolicy: when a job has succeeded."""
 
+from hettrain.plan.ranks import sizes
 from hettrain.policies.verdicts import Finish
 from hettrain.status.view import View
 
@@ -9,9 +10,9 @@ __all__ = ["success"]
 def success(view: View) -> Finish | None:
     """Trainers that ended with 0 count, whether or not their pods are still there to say so."""
     spec = view.job.spec
-    policy = spec.success_policy
+    policy, there = spec.success_policy, sizes(view.job)
     asked = [pool for pool in spec.pools if not policy.pools or pool.name in policy.pools]
-    done = [pool.name for pool in asked if len(view.completed[pool.name]) >= pool.replicas]
+    done = [pool.name for pool in asked if len(view.completed[pool.name]) >= there[pool.name]]
     if not done or (policy.operator == "All" and len(done) < len(asked)):
         return None
     if len(done) == len(spec.pools):

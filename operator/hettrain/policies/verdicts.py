@@ -1,5 +1,6 @@
 """What a policy can decide about a job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,13 +48,17 @@ Counter = Literal["restarts", "ignored_restarts"]
 
 @dataclass(frozen=True)
 class Restart:
-    """The gang starts over. `counter`: the count in the status that it adds to; None: nobody is to blame, no pause."""
+    """The gang starts over. `counter`: the count in the status that it adds to; None: nobody is to blame, no pause.
+
+    `caps`: the most pods that pools of an elastic job can get from now on, if that has changed.
+    """
 
     reason: str
     message: str
     counter: Counter | None = None
     failure: FirstFailure | None = None
     event: Reason = Reason.RESTARTING
+    caps: Mapping[str, int] | None = None
 
 
 Verdict = Settled | Remove | Suspend | Finish | Requeue | Restart

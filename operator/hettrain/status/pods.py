@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from hettrain.plan.names import ATTEMPT_LABEL, INDEX_LABEL, POOL_LABEL
+from hettrain.plan.names import ATTEMPT_LABEL, INDEX_LABEL, POOL_LABEL, RESERVE_LABEL
 from hettrain.plan.pods import trainer_name
 from hettrain.status.times import parse_time
 
@@ -55,6 +55,7 @@ class Pod:
     leaving: datetime | None
     disruption: str | None
     failure: Failure | None
+    reserve: bool
     raw: Mapping[str, Any]
 
     @property
@@ -94,6 +95,7 @@ def observe(pod: Mapping[str, Any]) -> Pod:
         leaving=parse_time(leaving) if leaving else None,
         disruption=_disruption(status, phase, leaving),
         failure=_failure(status, terminated) if phase is Phase.FAILED else None,
+        reserve=RESERVE_LABEL in labels,
         raw=pod,
     )
 

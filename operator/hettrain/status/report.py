@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hettrain.api.job import JobSpec
-from hettrain.plan.ranks import processes_per_pod
+from hettrain.api import HetTrainingJob
+from hettrain.plan.ranks import processes_per_pod, sizes
 from hettrain.status.conditions import Claim
 
 __all__ = ["is_about", "judge_report", "shares"]
@@ -16,14 +16,15 @@ def is_about(report: Mapping[str, Any] | None, job: str) -> bool:
     return report is not None and report.get("job") == job
 
 
-def judge_report(spec: JobSpec, report: Mapping[str, Any]) -> Claim:
+def judge_report(job: HetTrainingJob, report: Mapping[str, Any]) -> Claim:
     """The condition InjectionVerified from the answer of `GET /v1/report`."""
     ranks = report.get("ranks", [])
     seen = Counter(rank.get("pool") for rank in ranks)
     simulated = {rank.get("pool") for rank in ranks if rank.get("simulated")}
     lacking, present = [], []
-    for pool in spec.pools:
-        wanted, found = pool.replicas * processes_per_pod(pool), seen[pool.name]
+    there = sizes(job)
+    for pool in job.spec.pools:
+        wanted, found = there[pool.name] * processes_per_pod(pool), seen[pool.name]
         suffix = " (simulated)" if pool.name in simulated else ""
         if found < wanted:
             lacking.append(f"pool {pool.name}: {found} of {wanted} ranks{suffix}")

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 
 from hettrain.api import HetTrainingJob, JobStatus, PoolStatus
-from hettrain.plan.ranks import Member
+from hettrain.plan.ranks import Member, members
 from hettrain.status.indexes import parse_indexes, write_indexes
 from hettrain.status.pods import Phase, Pod
 
@@ -15,13 +15,21 @@ __all__ = ["View"]
 
 @dataclass(frozen=True)
 class View:
-    """A job, its status so far, the members of its gang, the pods that are there and the time."""
+    """A job with its status so far, the pods that are there and the time."""
 
     job: HetTrainingJob
-    status: JobStatus
-    members: Sequence[Member]
     pods: Sequence[Pod]
     now: datetime
+
+    @property
+    def status(self) -> JobStatus:
+        """The job's status."""
+        return self.job.status
+
+    @cached_property
+    def members(self) -> Sequence[Member]:
+        """The pods that the current attempt should have."""
+        return members(self.job)
 
     @cached_property
     def current(self) -> dict[tuple[str, int], Pod]:
@@ -34,6 +42,11 @@ class View:
         """Pods that the current attempt has no use for."""
         kept = {pod.uid for pod in self.current.values()}
         return [pod for pod in self.pods if pod.uid not in kept]
+
+    @cached_property
+    def reserve(self) -> list[Pod]:
+        """Pods that keep places for the current attempt's pools."""
+        return [pod for pod in self.old if pod.attempt == self.status.attempt and pod.reserve]
 
     @cached_property
     def completed(self) -> dict[str, set[int]]:

@@ -62,6 +62,8 @@ GOOD = [
     document(*(pool(f"p{i}") for i in range(9)), scheduling={"queue": "team", "gang": "Volcano"}),
     document(scheduling={"gang": "Coscheduling", "schedulerName": "mine", "priorityClassName": "high"}),
     document(pool(topology={"key": "topology.kubernetes.io/rack", "mode": "Pack"})),
+    document(elastic={}),
+    document(pool(replicas=4, minReplicas=2, maxReplicas=8), elastic={"replicas": 8, "shrinkAfterSeconds": 60}),
     document(hetccl={"delivery": "InitContainer", "transport": "RDMA", "env": [{"name": "A", "value": "b"}]}),
     document(*(pool(f"p{i}") for i in range(16))),
 ]

@@ -75,6 +75,16 @@ class World:
             containerStatuses=[{**ended, "state": {"terminated": terminated}}],
         )
 
+    def bind(self, pod: str, node: str = "some-node") -> None:
+        """As the scheduler does it."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod},
+            "target": {"kind": "Node", "name": node},
+        }
+        self.api("POST", f"/api/v1/namespaces/{self.namespace}/pods/{pod}/binding", binding)
+
     def delete_pod(self, pod: str) -> None:
         self.api("DELETE", f"/api/v1/namespaces/{self.namespace}/pods/{pod}")
 

@@ -16,6 +16,20 @@ BROKEN: list[tuple[dict[str, Any], str, str]] = [
     ),
     (document(pool(), pool()), "spec.pools", "same name"),
     (document(pool(rdma={"count": 2})), "spec.pools[0].rdma.count", "set rdma.resourceName too"),
+    (document(pool(minReplicas=2), elastic={}), "spec.pools[0].minReplicas", "more than replicas"),
+    (document(pool(replicas=2, maxReplicas=1), elastic={}), "spec.pools[0].maxReplicas", "less than replicas"),
+    (
+        document(elastic={"shrinkAfterSeconds": 9}, scheduling={"gang": "Volcano"}),
+        "spec.elastic.shrinkAfterSeconds",
+        "a gang scheduler gives nodes to all or none",
+    ),
+    (document(pool(maxReplicas=2)), "spec.elastic", "are for elastic jobs"),
+    (document(pool(maxReplicas=2), elastic={"replicas": 3}), "spec.elastic.replicas", "out of what the pools allow"),
+    (
+        document(pool(replicas=4, minReplicas=2), elastic={"replicas": 1}),
+        "spec.elastic.replicas",
+        "out of what the pools allow",
+    ),
     (document(rendezvous={"port": 29600}), "spec.rendezvous.port", "choose another port"),
     (
         document(failurePolicy={"backoff": {"initialSeconds": 9, "maxSeconds": 3}}),

@@ -30,7 +30,7 @@ def deleted(actions: tuple[Action, ...], kind: str) -> list[str]:
 def first_pod(**scheduling: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The one object of the scheduler's, and a pod."""
     spec = job(pool(replicas=2), pool("amd", vendor="amd"), scheduling=scheduling)
-    wanted = plan(spec, 0, members(spec.spec), CONTEXT)
+    wanted = plan(spec, 0, members(spec), CONTEXT)
     (group,) = wanted.groups
     return group.manifest, wanted.pods[0].manifest
 
@@ -129,7 +129,7 @@ POOL = {"hetccl.io/job-name": "job", "hetccl.io/attempt": "0", "hetccl.io/pool":
 @pytest.mark.parametrize("mode", ["Pack", "Spread"])
 def test_a_pool_is_packed_or_spread_by_a_label_of_nodes_and_no_other_pool_with_it(mode: str) -> None:
     spec = job(pool(replicas=2, topology={"key": "rack", "mode": mode}), pool("amd", vendor="amd"))
-    first, _, other = (pod.manifest["spec"] for pod in plan(spec, 0, members(spec.spec), CONTEXT).pods)
+    first, _, other = (pod.manifest["spec"] for pod in plan(spec, 0, members(spec), CONTEXT).pods)
     if mode == "Pack":
         (rule,) = first["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     else:

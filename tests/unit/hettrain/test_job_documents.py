@@ -32,11 +32,6 @@ def test_an_unknown_field_is_an_error_with_a_suggestion() -> None:
     assert "gpusPerReplica" in expected
 
 
-@pytest.mark.parametrize("field", ["elastic"])
-def test_a_field_that_would_do_nothing_is_refused(field: str) -> None:
-    assert problems(document(**{field: {}}))[0][0] == f"spec.{field}"
-
-
 def test_a_missing_field_is_named() -> None:
     bad = document()
     del bad["spec"]["pools"][1]["vendor"]

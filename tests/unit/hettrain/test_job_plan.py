@@ -13,7 +13,7 @@ from tests.unit.hettrain.documents import CONTEXT, job, pool
 
 
 def pods(wanted: HetTrainingJob, context: Context = CONTEXT, attempt: int = 0) -> list[dict[str, Any]]:
-    return [pod.manifest for pod in plan(wanted, attempt, members(wanted.spec), context).pods]
+    return [pod.manifest for pod in plan(wanted, attempt, members(wanted), context).pods]
 
 
 def trainer(pod: dict[str, Any]) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def test_ranks_are_dense_over_pools_of_any_shape(shapes: list[tuple[int, int, in
         pool(f"p{i}", replicas=replicas, gpusPerReplica=gpus, nprocPerNode=nproc)
         for i, (replicas, gpus, nproc) in enumerate(shapes)
     ]
-    spec = job(*pools).spec
-    gang = members(spec)
+    wanted = job(*pools)
+    spec, gang = wanted.spec, members(wanted)
     expected = 0
     for node_rank, member in enumerate(gang):
         assert (member.node_rank, member.first_rank) == (node_rank, expected)
         expected += shapes[spec.pools.index(member.pool)][2] or shapes[spec.pools.index(member.pool)][1]
-    assert expected == world_size(spec)
+    assert expected == world_size(wanted)
 
 
 def test_the_environment_is_the_contract() -> None:
@@ -114,7 +114,7 @@ def test_torchruns_rendezvous_gets_the_jobs_patience() -> None:
 def test_the_users_env_wins_once_with_a_warning() -> None:
     template = with_trainer(env=[{"name": "MASTER_PORT", "value": "1"}, {"name": "MINE", "value": "$(PET_NODE_RANK)"}])
     wanted = job(pool(template=template))
-    planned = plan(wanted, 0, members(wanted.spec), CONTEXT)
+    planned = plan(wanted, 0, members(wanted), CONTEXT)
     variables = env(planned.pods[0].manifest)
     assert variables["MASTER_PORT"] == "1"
     assert planned.warnings == [
@@ -134,7 +134,7 @@ def test_the_templates_env_wins_over_the_jobs() -> None:
 def test_nccl_variables_come_first_so_that_the_users_sources_win() -> None:
     template = with_trainer(envFrom=[{"configMapRef": {"name": "users"}}])
     wanted = job(pool(profile="p", rdma={"ibHca": "mlx5_0", "gidIndex": 3}, template=template), pool("other"))
-    planned = plan(wanted, 2, members(wanted.spec), with_profile(nccl={"NCCL_IB_HCA": "x", "NCCL_IB_TC": "106"}))
+    planned = plan(wanted, 2, members(wanted), with_profile(nccl={"NCCL_IB_HCA": "x", "NCCL_IB_TC": "106"}))
     [config] = planned.config_maps
     assert config["data"] == {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_HCA": "mlx5_0", "NCCL_IB_TC": "106"}
     sources = trainer(planned.pods[0].manifest)["envFrom"]
@@ -211,7 +211,7 @@ def test_shared_memory_grows_with_the_processes_and_a_users_own_is_kept() -> Non
 
 def test_the_token_is_a_file_of_the_attempts_own_secret() -> None:
     wanted = job()
-    planned = plan(wanted, 5, members(wanted.spec), CONTEXT)
+    planned = plan(wanted, 5, members(wanted), CONTEXT)
     pod = planned.pods[0].manifest
     volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "hetccl-token")
     assert volume["secret"]["secretName"] == planned.token["metadata"]["name"] == "job-5-token"
@@ -246,7 +246,7 @@ def test_planning_leaves_the_job_as_it_is() -> None:
 
 def test_every_child_belongs_to_the_job() -> None:
     wanted = job(pool(rdma={"ibHca": "mlx5"}))
-    planned = plan(wanted, 0, members(wanted.spec), CONTEXT)
+    planned = plan(wanted, 0, members(wanted), CONTEXT)
     children = [planned.service, planned.token, *planned.config_maps, *(pod.manifest for pod in planned.pods)]
     for child in children:
         [owner] = child["metadata"]["ownerReferences"]

@@ -55,7 +55,7 @@ def test_the_label_of_a_job_names_its_queue_as_on_any_kind_and_its_other_labels_
     labelled = document(scheduling={"queue": "team"})
     labelled["metadata"]["labels"] = labels
     spec = job().model_validate(labelled)
-    (pod, _) = plan(spec, 0, members(spec.spec), CONTEXT).pods
+    (pod, _) = plan(spec, 0, members(spec), CONTEXT).pods
     found = pod.manifest["metadata"]["labels"]
     assert (found[QUEUE], found["kueue.x-k8s.io/priority-class"]) == ("mine", "high")
     assert "team" not in found
@@ -208,5 +208,5 @@ def test_a_priority_class_is_for_pods_whose_template_names_none() -> None:
     template = pool()["template"]
     mine = {"spec": {**template["spec"], "priorityClassName": "mine"}}
     spec = job(pool(), pool("amd", vendor="amd", template=mine), scheduling={"priorityClassName": "high"})
-    pods = plan(spec, 0, members(spec.spec), CONTEXT).pods
+    pods = plan(spec, 0, members(spec), CONTEXT).pods
     assert [pod.manifest["spec"]["priorityClassName"] for pod in pods] == ["high", "mine"]
