@@ -25,7 +25,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy operator/hettrain
 
 test-unit: $(VENV)/installed-dev emulator
-	$(PYTEST) tests/unit tests/integration/hetccl
+	$(PYTEST) tests/unit tests/faults tests/integration/hetccl
 
 # The C core under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer, and on aarch64: part of test-unit.
 test-sanitizers: $(VENV)/installed-dev emulator

@@ -129,6 +129,6 @@ async def _delete(kind: str, name: str, uid: str | None, job: HetTrainingJob, ku
     try:
         await kube.delete(kind, job.metadata.namespace, name, uid)
     except ApiError as error:
-        # 404: gone. 409: the name is another object's by now, so ours is gone, too.
-        if error.status not in (404, 409):
+        # 404: gone. 409 for a uid: the name is another object's by now, so ours is gone, too.
+        if error.status != 404 and not (error.status == 409 and uid is not None):
             raise

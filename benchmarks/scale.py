@@ -1,6 +1,6 @@
 """How fast hettrain makes pods beside JobSet, on a real control plane with simulated nodes.
 
-    python -m benchmarks.operator --json build/operator.json       as root, about 10 minutes
+    python -m benchmarks.scale --json build/operator.json       as root, about 10 minutes
 
 One cluster, both controllers in it (JobSet in a pod on a real node, hettrain as a process), pods on nodes that kwok
 simulates. The two take turns; each figure is the median. Needs what the cluster tests need.
