@@ -25,7 +25,7 @@ PLAYERS: dict[str, Callable[[FakeCluster, str], None]] = {
     "vanish": lambda cluster, name: cluster.vanish(name),
     "lose node": lambda cluster, name: cluster.lose_node(name),
 }
-UPSETTING = {"fail", "fail uncounted", "evict", "delete", "vanish", "lose node", "suspend", "restart"}
+UPSETTING = {"fail", "fail uncounted", "evict", "delete", "vanish", "lose node", "suspend", "restart", "take back"}
 GANG = 3
 MOVES = st.lists(
     st.tuples(
@@ -42,7 +42,11 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
     """Play the moves; returns how many failures were dealt out."""
     failures = 0
     for move, number in moves:
-        unfinished = [name for name, pod in cluster.pods.items() if pod["status"]["phase"] in ("Pending", "Running")]
+        unfinished = [
+            name
+            for name, pod in cluster.pods.items()
+            if pod["status"]["phase"] in ("Pending", "Running") and not pod["spec"].get("schedulingGates")
+        ]
         names = unfinished if move in ("run", "succeed", "fail", "fail uncounted") else list(cluster.pods)
         match move:
             case "reconcile":
@@ -56,6 +60,13 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
                 cluster.change(failure_policy=policy)
             case "restart":
                 cluster.ask_restart(str(number))
+            case "admit":
+                # Kueue admits a whole group, or none of it.
+                if len(gang_of(cluster)) == GANG:
+                    cluster.admit()
+            case "take back":
+                if unfinished:
+                    cluster.take_back("WorkloadEvictedDueToPreempted", "somebody else's turn")
             case "reap":
                 cluster._reap()
             case "settle":
@@ -67,10 +78,15 @@ def play(cluster: FakeCluster, moves: list[Move], check: Callable[[], None]) -> 
     return failures
 
 
-def new_cluster() -> FakeCluster:
+def gang_of(cluster: FakeCluster) -> list[str]:
+    return [name for name in cluster.pods if name.startswith(f"job-{cluster.status.attempt}-")]
+
+
+def new_cluster(**spec: Any) -> FakeCluster:
     rule = {"action": "RestartIgnoreLimit", "onExitCodes": {"operator": "In", "values": [UNCOUNTED]}}
     policy = {"maxRestarts": 2, "backoff": {"initialSeconds": 1, "maxSeconds": 3}, "rules": [rule]}
-    return FakeCluster(job(pool(replicas=2), pool("amd", vendor="amd"), failurePolicy=policy, disruptionBudget="Gang"))
+    pools = (pool(replicas=2), pool("amd", vendor="amd"))
+    return FakeCluster(job(*pools, failurePolicy=policy, disruptionBudget="Gang", **spec))
 
 
 def finish(cluster: FakeCluster) -> None:
@@ -79,6 +95,9 @@ def finish(cluster: FakeCluster) -> None:
         for pod in cluster.pods.values():
             pod["spec"]["nodeName"] = "node"
         cluster._reap()
+        cluster.settle()
+        cluster.manage()
+        cluster.admit()
         cluster.settle()
         cluster.run()
         cluster.settle()
@@ -168,3 +187,29 @@ def test_an_operator_that_sees_its_pods_late_decides_the_same(moves: list[Move],
     assert cluster.status.restarts <= failures
     assert cluster.status.state in ("Complete", "Failed", "Suspended")
     assert cluster.status.attempt <= sum(move in UPSETTING for move, _ in moves), "a restart for nothing"
+
+
+QUEUE = [("admit", 0)] * 3 + [("take back", 0)] * 2
+QUEUED = MOVES.flatmap(lambda moves: st.permutations([*moves, *QUEUE]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(QUEUED)
+def test_a_job_in_a_queue_ends_where_its_spec_wants_it_and_has_no_time_before_it_is_admitted(moves: list[Move]) -> None:
+    cluster = new_cluster(scheduling={"queue": "team"})
+
+    def check() -> None:
+        gated = [name for name in gang_of(cluster) if cluster.pods[name]["spec"].get("schedulingGates")]
+        if gated:
+            assert cluster.status.attempt_start_time is None, "a clock runs while the job waits"
+
+    failures = play(cluster, moves, check)
+    finish(cluster)
+    status = cluster.status
+    assert status.restarts <= failures
+    assert status.attempt <= sum(move in UPSETTING for move, _ in moves), "a restart for nothing"
+    if status.state == "Failed":
+        assert failures > status.restarts, "an eviction never fails a job"
+    else:
+        assert status.state == ("Suspended" if cluster.job.spec.suspend and status.state != "Complete" else "Complete")
+    assert not cluster.look().actions
