@@ -34,12 +34,17 @@ def namespace(api: ApiServer) -> Iterator[str]:
 
 
 @contextmanager
-def operator(control_plane: Cluster, log: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The operator's process; stopped as a kubelet stops it."""
+def operator(
+    control_plane: Cluster, log: Path, *flags: str, kubeconfig: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The operator's process; stopped as a kubelet stops it. Without `kubeconfig` it may do whatever it likes."""
     command = [sys.executable, "-m", "hettrain.cli", "operator", "--hetccl-image", "registry.test/hetccl:1", *flags]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)}, stdout=output, stderr=output
+            command,
+            env={**os.environ, "KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)},
+            stdout=output,
+            stderr=output,
         )
     try:
         yield process

@@ -10,6 +10,7 @@ from tests.cluster.binaries import Unavailable
 from tests.cluster.cluster import Cluster, running_cluster
 from tests.cluster.processes import poll
 from tests.integration.hettrain.api_server import CRDS, ApiServer
+from tests.integration.hettrain.chart_role import NAMESPACE, chart_kubeconfig
 from tests.integration.hettrain.conftest import operator
 from tests.integration.hettrain.pod_groups import COSCHEDULING, VOLCANO
 from tests.integration.hettrain.world import World
@@ -22,13 +23,13 @@ GANG = 3
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A control plane whose scheduler knows gangs, four simulated nodes of 8 GPUs, and an operator."""
+    """A scheduler that knows gangs, four simulated nodes of 8 GPUs, and an operator that has the chart's rights."""
     log = tmp_path_factory.mktemp("operator") / "log"
     try:
         with running_cluster(feature_gates=GATE, runtime_config=API) as cluster:
             cluster.add_simulated_nodes(4)
             cluster.kubectl("apply", "-f", CRDS)
-            with operator(cluster, log):
+            with operator(cluster, log, f"--lease-namespace={NAMESPACE}", kubeconfig=chart_kubeconfig(cluster)):
                 poll("the operator holds its Lease", lambda: b"holds the Lease" in log.read_bytes(), 30)
                 yield cluster
     except Unavailable as reason:

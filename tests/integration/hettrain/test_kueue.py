@@ -12,6 +12,7 @@ from tests.cluster.kueue import start_kueue
 from tests.cluster.processes import poll
 from tests.cluster.simulated_nodes import start_kwok
 from tests.integration.hettrain.api_server import CRDS, ApiServer
+from tests.integration.hettrain.chart_role import NAMESPACE, chart_kubeconfig
 from tests.integration.hettrain.conftest import operator
 from tests.integration.hettrain.world import World
 from tests.unit.hettrain.documents import pool
@@ -41,9 +42,9 @@ def kueue() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def kueue_api(kueue: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """Its API server, with an operator at work."""
+    """Its API server, with an operator at work that has the chart's rights."""
     log = tmp_path_factory.mktemp("operator") / "log"
-    with operator(kueue, log) as process:
+    with operator(kueue, log, f"--lease-namespace={NAMESPACE}", kubeconfig=chart_kubeconfig(kueue)) as process:
         poll("the operator holds its Lease", lambda: b"holds the Lease" in log.read_bytes(), 30)
         yield ApiServer(kueue.kubeconfig)
         assert process.poll() is None, log.read_text()
