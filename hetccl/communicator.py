@@ -1,8 +1,9 @@
 """The collectives of a group of ranks, over CPU tensors.
 
-Tensors are contiguous and are taken flat. Every call is the same on all ranks of the group, in the same order; sends
-and receives keep an order of their own for each pair of ranks and direction. Calls block, those in `starting` do not.
-What fails once fails on every rank, and the group is unusable from then on.
+Tensors, or what shares its memory as one (arrays.py), are contiguous and are taken flat. Every call is the same on all
+ranks of the group, in the same order; sends and receives keep an order of their own for each pair of ranks and
+direction. Calls block, those in `starting` do not. What fails once fails on every rank, and the group is unusable from
+then on.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import hetccl
+from hetccl.arrays import Array, flat
 from hetccl.bootstrap import Meeting, Store
 from hetccl.calls import Call, describe, sizes_digest
 from hetccl.check import compare
@@ -166,8 +168,9 @@ class Communicator:
 
     # Collectives. What depends on nothing but sizes, dtypes and ops is prepared once and looked up afterwards.
 
-    def all_reduce(self, tensor: torch.Tensor, op: Op | str = Op.SUM, *, timeout: float | None = None) -> None:
+    def all_reduce(self, tensor: Array, op: Op | str = Op.SUM, *, timeout: float | None = None) -> None:
         """Reduce the tensors of all ranks, elementwise, into each of them. Every rank gets the same bits."""
+        tensor = flat(tensor)
         key = ("all_reduce", tensor.dtype, tensor.numel(), op)
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._all_reduce(tensor, op))
         self._run(ready, tensor, tensor, timeout)
@@ -178,8 +181,9 @@ class Communicator:
         schedule = collectives.all_reduce(self.rank, self.size, count, divisor=self._divisor(op), exchange=exchange)
         return Call("all_reduce", tensor.dtype, count, op), schedule
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: Op | str = Op.SUM, *, timeout: float | None = None) -> None:
+    def reduce(self, tensor: Array, root: int, op: Op | str = Op.SUM, *, timeout: float | None = None) -> None:
         """Reduce the tensors of all ranks into the root's; the others' stay as they are."""
+        tensor = flat(tensor)
         key = ("reduce", tensor.dtype, tensor.numel(), root, op)
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._reduce(tensor, root, op))
         self._run(ready, tensor, tensor, timeout)
@@ -191,14 +195,15 @@ class Communicator:
 
     def reduce_scatter(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Array,
+        input: Array,
         op: Op | str = Op.SUM,
         counts: Sequence[int] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
         """Reduce the inputs of all ranks; rank r gets the range of `counts[r]` elements (default: equal shares)."""
+        output, input = flat(output), flat(input)
         key = ("reduce_scatter", *_pair(output, input), op, counts and tuple(counts))
         ready = self._lane.ready.get(key) or self._prepare(
             key, lambda: self._scatter_reduced(output, input, op, counts)
@@ -216,13 +221,14 @@ class Communicator:
 
     def all_gather(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Array,
+        input: Array,
         counts: Sequence[int] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
         """Put the inputs of all ranks, counts[r] elements of rank r (default: equal shares), one after the other."""
+        output, input = flat(output), flat(input)
         key = ("all_gather", *_pair(output, input), counts and tuple(counts))
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._all_gather(output, input, counts))
         self._run(ready, input, output, timeout)
@@ -235,14 +241,16 @@ class Communicator:
 
     def gather(
         self,
-        output: torch.Tensor | None,
-        input: torch.Tensor,
+        output: Array | None,
+        input: Array,
         root: int,
         counts: Sequence[int] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
         """all_gather to the root alone; the others' `output` is None."""
+        output = None if output is None else flat(output)
+        input = flat(input)
         key = ("gather", *_pair(output, input), root, counts and tuple(counts))
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._gather(output, input, root, counts))
         self._run(ready, input, input if output is None else output, timeout)
@@ -260,14 +268,16 @@ class Communicator:
 
     def scatter(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor | None,
+        output: Array,
+        input: Array | None,
         root: int,
         counts: Sequence[int] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
         """The root's input, counts[r] elements to rank r (default: equal shares); the others' `input` is None."""
+        output = flat(output)
+        input = None if input is None else flat(input)
         key = ("scatter", *_pair(input, output), root, counts and tuple(counts))
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._scatter(output, input, root, counts))
         self._run(ready, output if input is None else input, output, timeout)
@@ -283,8 +293,9 @@ class Communicator:
         call = Call("scatter", output.dtype, sum(parts), None, self._root(root), sizes_digest(parts))
         return call, collectives.scatter(self.rank, parts, root)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, timeout: float | None = None) -> None:
+    def broadcast(self, tensor: Array, root: int, *, timeout: float | None = None) -> None:
         """The root's tensor to all ranks."""
+        tensor = flat(tensor)
         key = ("broadcast", tensor.dtype, tensor.numel(), root)
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._broadcast(tensor, root))
         self._run(ready, tensor, tensor, timeout)
@@ -296,14 +307,15 @@ class Communicator:
 
     def all_to_all(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Array,
+        input: Array,
         received: Sequence[int] | None = None,
         sent: Sequence[int] | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
         """sent[r] elements of the input go to rank r, received[r] of the output come from it (default: equal)."""
+        output, input = flat(output), flat(input)
         key = ("all_to_all", *_pair(output, input), received and tuple(received), sent and tuple(sent))
         ready = self._lane.ready.get(key) or self._prepare(key, lambda: self._all_to_all(output, input, received, sent))
         self._run(ready, input, output, timeout)
@@ -329,15 +341,17 @@ class Communicator:
     def _barrier(self) -> _Planned:
         return Call("barrier", torch.uint8, 0), collectives.barrier(self.rank, self.size)
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
+    def send(self, tensor: Array, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
         """To a peer, which receives in the order of the sends; as with NCCL, tags do not tell messages apart."""
+        tensor = flat(tensor)
         lane, key = self._between(self.rank, self._peer(peer)), (tensor.dtype, tensor.numel())
         call = Call("send", *key)
         ready = lane.ready.get(key) or self._prepare(key, lambda: (call, collectives.send(1, call.count)), lane)
         self._run(ready, tensor, tensor, timeout)
 
-    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
+    def recv(self, tensor: Array, peer: int, tag: int = 0, *, timeout: float | None = None) -> None:  # noqa: ARG002
         """From a peer: what it sends next."""
+        tensor = flat(tensor)
         lane, key = self._between(self._peer(peer), self.rank), (tensor.dtype, tensor.numel())
         call = Call("send", *key)
         ready = lane.ready.get(key) or self._prepare(key, lambda: (call, collectives.receive(0, call.count)), lane)
@@ -357,6 +371,12 @@ class Communicator:
             self._starting.handles = before
 
     # The life of the group
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def wires(self) -> str:
@@ -443,6 +463,10 @@ class Communicator:
             raise HetcclError(f"{ready.call.name} was called in a forked child of {self._who}: only the parent may")
         if not (source.is_contiguous() and target.is_contiguous()):
             raise ValueError(f"{self._who}: {ready.call.name} takes contiguous tensors: call contiguous() first")
+        if not (source.is_cpu and target.is_cpu):
+            raise ValueError(
+                f"{self._who}: {ready.call.name} takes tensors in the CPU's memory, not on {source.device}"
+            )
         if self._broken is not None:
             raise CollectiveError(self._broken)
         seconds = self._timeout if timeout is None else timeout

@@ -139,6 +139,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
+def of_process(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a process that uses hetccl by name: of the host's CPUs where no job says otherwise."""
+    return from_environment({SWITCH: HOST_VENDOR, **environment})
+
+
 def hide_gpus() -> None:
     """Make this process and its children see no GPU. Works until the vendor's runtime is initialised."""
     for variable in _HIDES_GPUS:
