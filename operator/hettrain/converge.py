@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from hettrain.actions import Action, AskQueue, AskReport, Create, CreateToken, Delete, Refusal, Try
 from hettrain.api.job import KIND
 from hettrain.events import Event, Reason
+from hettrain.gang import queue_of
 from hettrain.kube import kind_of
 from hettrain.plan import CannotPlan, Context, groups, plan
 from hettrain.plan.names import budget_name, config_name, reserve_name, service_name, token_name
@@ -29,7 +30,7 @@ __all__ = ["Seen", "Step", "converge"]
 RETRY_SECONDS = 5.0
 """How soon a refused creation is tried again."""
 
-FIRST_POLL_SECONDS, SLOWEST_POLL_SECONDS = 2.0, 300.0
+FIRST_POLL_SECONDS, SLOWEST_POLL_SECONDS = 5.0, 300.0
 
 OUT = "the job stays out of its queue until it is suspended and resumed, or the annotation hetccl.io/restart changes"
 SHARES_POLL_SECONDS = 60.0
@@ -141,7 +142,7 @@ def _hold_places(view: View, context: Context, step: Step) -> None:
 def _queue(view: View, seen: Seen, now: datetime, step: Step) -> None:
     """What the condition Suspended says of a job that runs as far as its user is concerned."""
     if admitted(view):
-        _withdraw(view, step, ("Suspended",), "Resumed")
+        _withdraw(view, step, ("Suspended",), "Resumed" if queue_of(view.job) is None else "Admitted")
         return
     since = waiting_since(view)
     if (since is None and not view.current) or unmanaged(view) is not None:

@@ -60,15 +60,25 @@ def group_of(pod: Pod) -> str | None:
 
 
 def why_it_waits(view: View, workload: Mapping[str, Any] | None) -> str:
-    """What Kueue says of the Workload, with our names for its kinds of pods."""
-    conditions = (workload or {}).get("status", {}).get("conditions", ())
-    said = next((each.get("message", "") for each in conditions if each["type"] == "QuotaReserved"), "")
+    """What Kueue says of the group's Workload (never of an earlier group's), with our names for its kinds of pods."""
+    groups = {group_of(pod) for pod in view.current.values()}
+    said = _words(workload.get("status", {})) if workload and workload["metadata"]["name"] in groups else ""
     for pod in view.current.values():
         role = pod.raw["metadata"].get("annotations", {}).get(ROLE)
         if role:
             said = said.replace(f"pod set {role}", f"pool {pod.pool}")
     waits = f"the job waits in queue {queue_of(view.job)} of Kueue"
     return f"{waits}: {said}" if said else waits
+
+
+def _words(status: Mapping[str, Any]) -> str:
+    """Why there is no quota; once there is, which admission checks are waited for."""
+    reserved = next((each for each in status.get("conditions", ()) if each["type"] == "QuotaReserved"), None)
+    if reserved is None or reserved["status"] != "True":
+        return str(reserved.get("message", "")) if reserved else ""
+    checks = [check for check in status.get("admissionChecks", ()) if check.get("state") != "Ready"]
+    open_ = ", ".join(f"{check['name']} ({check.get('message') or check.get('state')})" for check in checks)
+    return f"quota is reserved; missing are the admission checks {open_}" if checks else ""
 
 
 def _suspended(condition: Condition) -> bool:

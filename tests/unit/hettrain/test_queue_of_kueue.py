@@ -39,6 +39,11 @@ def message(cluster: FakeCluster, kind: str = "Suspended") -> str:
     return next(c.message for c in cluster.status.conditions if c.type == kind)
 
 
+def workload(name: str, reserved: bool, said: str) -> dict[str, Any]:
+    condition = {"type": "QuotaReserved", "status": str(reserved), "message": said}
+    return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
+
+
 def test_all_pods_of_an_attempt_are_one_group_and_gated_from_the_start() -> None:
     cluster = queued(pool(replicas=2), pool("amd", vendor="amd"))
     for pod in cluster.pods.values():
@@ -96,7 +101,7 @@ def test_a_waiting_job_is_suspended_and_no_clock_of_it_runs() -> None:
     assert cluster.status.attempt_start_time is None
     cluster.admit()
     cluster.settle()
-    assert cluster.condition("Suspended")[0] == "False"
+    assert cluster.condition("Suspended") == ("False", "Admitted")
     assert parse_time(cluster.status.start_time or "") == cluster.now
     assert parse_time(cluster.status.attempt_start_time or "") == cluster.now
     cluster.now += timedelta(seconds=31)
@@ -128,10 +133,28 @@ def test_time_in_the_queue_between_two_attempts_does_not_count_against_the_activ
 def test_what_kueue_lacks_is_said_with_the_name_of_the_pool() -> None:
     cluster = queued()
     said = "couldn't assign flavors to pod set amd: insufficient unused quota for amd.com/gpu in flavor mi300, 1 more"
-    cluster.workload = {"status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": said}]}}
+    cluster.workload = workload("job-uid-o-0", False, said)
     cluster.settle()
     assert "queue team of Kueue" in message(cluster)
     assert "pool amd: insufficient unused quota for amd.com/gpu" in message(cluster)
+
+
+def test_what_kueue_said_of_an_earlier_group_is_not_said_of_the_one_that_waits() -> None:
+    cluster = queued()
+    cluster.workload = workload("job-uid-o-7", False, "no room")
+    cluster.settle()
+    assert "no room" not in message(cluster)
+
+
+def test_admission_checks_that_are_missing_once_there_is_quota_are_named() -> None:
+    cluster = queued()
+    cluster.workload = workload("job-uid-o-0", True, "Quota reserved")
+    cluster.workload["status"]["admissionChecks"] = [
+        {"name": "budget", "state": "Pending", "message": "not signed"},
+        {"name": "power", "state": "Ready"},
+    ]
+    cluster.settle()
+    assert message(cluster).endswith("missing are the admission checks budget (not signed)")
 
 
 def test_an_evicted_job_comes_back_whole_as_a_new_group_and_shows_the_reason_until_it_is_admitted() -> None:
