@@ -1,6 +1,7 @@
 """Failures raise on every rank, say whose they are, and leave processes that can go on."""
 
 import json
+import pickle
 import re
 import socket
 from collections.abc import Iterator
@@ -68,3 +69,16 @@ def test_a_killed_rank_is_named_to_the_others(failures: tuple[Said, str]) -> Non
 def test_training_goes_on_where_the_report_has_no_port(failures: tuple[Said, str]) -> None:
     assert "no report is served on port" in failures[1]
     assert "training goes on" in failures[1]
+
+
+def test_the_last_calls_are_written_where_they_were_asked_for(
+    failures: tuple[Said, str],
+) -> None:
+    assert "wrote the last " in failures[1]
+    written = re.search(r"calls to (\S+/rank_0); all ranks' dumps together are read by: torchfrtrace", failures[1])
+    assert written, failures[1]
+    dump = pickle.loads(Path(written[1]).read_bytes())
+    assert "is gone" in dump["hetccl"]["reason"], "the last failure of all"
+    assert {group["desc"] for group in dump["pg_config"].values()} == {"world", "world, 2 to 0"}
+    assert dump["entries"][-1]["profiling_name"] == "nccl:all_reduce"
+    assert dump["entries"][-1]["state"] == "started"
