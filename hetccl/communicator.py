@@ -79,6 +79,12 @@ class _Lane:
         self.ready: dict[Hashable, _Ready] = {}
 
 
+class _Starting(threading.local):
+    """Where the handles go of what this thread calls in a block of `starting`."""
+
+    handles: list[Handle] | None = None
+
+
 _Planned = tuple[Call, Schedule]
 
 
@@ -121,7 +127,7 @@ class Communicator:
         self._broken: str | None = None
         self._breaking = threading.Lock()
         self._ended = threading.Event()
-        self._starting = threading.local()
+        self._starting = _Starting()
         self._inquiry = Inquiry(
             rank,
             recorder,
@@ -364,7 +370,7 @@ class Communicator:
         Tensors may be used again when their handle is done.
         """
         handles: list[Handle] = []
-        before, self._starting.handles = getattr(self._starting, "handles", None), handles
+        before, self._starting.handles = self._starting.handles, handles
         try:
             yield handles
         finally:
@@ -461,7 +467,7 @@ class Communicator:
     def _run(self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, timeout: float | None) -> None:
         if self._endpoint.inherited:
             raise HetcclError(f"{ready.call.name} was called in a forked child of {self._who}: only the parent may")
-        if not (source.is_contiguous() and target.is_contiguous()):
+        if not (source.is_contiguous() and (target is source or target.is_contiguous())):
             raise ValueError(f"{self._who}: {ready.call.name} takes contiguous tensors: call contiguous() first")
         if not (source.is_cpu and target.is_cpu):
             raise ValueError(
@@ -485,14 +491,16 @@ class Communicator:
     def _launch(
         self, ready: _Ready, source: torch.Tensor, target: torch.Tensor, seconds: float, left: float, entry: Entry
     ) -> None:
-        handles: list[Handle] | None = getattr(self._starting, "handles", None)
+        start = source.data_ptr()
+        result = start if target is source else target.data_ptr()
+        handles = self._starting.handles
         if handles is not None:
             handle = Handle(lambda failure: self._failed(failure, ready, seconds), (source, target))
-            handles.append(handle.start(ready.launch, source.data_ptr(), target.data_ptr(), left))
+            handles.append(handle.start(ready.launch, start, result, left))
             entry.follow(handle)
             return
         entry.started = time.time_ns()
-        failure = ready.launch.run(source.data_ptr(), target.data_ptr(), left)
+        failure = ready.launch.run(start, result, left)
         entry.ended = time.time_ns()
         if failure is not None:
             entry.fail()

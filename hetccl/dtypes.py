@@ -34,6 +34,8 @@ class Op(str, Enum):
     BOR = "bor"
     BXOR = "bxor"
 
+    __hash__ = str.__hash__  # Enum's own is a function in Python, and every call looks its op up
+
     @property
     def reduction(self) -> Reduction:
         """The reduction underneath; AVG is a SUM that its owner divides once."""

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -147,15 +149,29 @@ static void sleep_until_woken(const struct table *table, int idle) {
     (void)!read(wake, &times, sizeof times);
 }
 
+/* Ask for short slices of the processor, and for timers that are not late: then a busy thread of the program makes way at once,
+ * and loses nothing, since what is asked for is no larger share. Without effect before Linux 6.12. */
+static void be_prompt(void) {
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t slice, deadline, period;
+    } attributes = {.size = sizeof attributes, .nice = getpriority(PRIO_PROCESS, 0), .slice = 100000};
+    (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+    (void)prctl(PR_SET_TIMERSLACK, 1000);
+}
+
 static void *serve(void *nothing) {
+    be_prompt();
     static struct table table;
     int idle = 0;
     while (!atomic_load_explicit(&stopping, memory_order_relaxed)) {
         take_arrivals(&table);
         idle = serve_all(&table) ? 0 : idle + 1;
         for (int32_t i = 0; i < table.n; i++) table.runs[i] = &table.rows[i].run;
-        if (!table.n || idle >= HET_SLEEP) sleep_until_woken(&table, idle);
-        else if (idle) het_rest(table.runs, table.n, idle, -1);
+        if (!table.n || idle >= HET_YIELD) sleep_until_woken(&table, idle);
     }
     return nothing;
 }

@@ -5,6 +5,10 @@
 #include <time.h>
 
 enum { MOST_SOCKETS = 64 };
+static const int64_t OTHERS_TURN = 200000; /* nanoseconds that nobody but another thread on this core takes */
+
+/* For how many more times this thread takes its core for one that it shares. */
+static _Thread_local int shared;
 
 static nfds_t sockets(const struct het_run *run, struct pollfd *fds, nfds_t n) {
     for (int32_t r = 0; r < run->group->size; r++) {
@@ -19,14 +23,19 @@ static nfds_t sockets(const struct het_run *run, struct pollfd *fds, nfds_t n) {
 
 void het_rest(struct het_run *const *runs, int32_t n, int idle, int wake) {
     if (n && idle < HET_YIELD) return;
-    if (n && idle < HET_SLEEP) {
+    if (n && idle < HET_SLEEP && !shared) {
+        int64_t before = het_now();
         sched_yield();
+        /* Who yields to a busy thread is back after its whole slice, who sleeps is woken in time. A thread of the program is
+         * with others for a moment; the progress thread is beside its own program. */
+        if (het_now() - before > OTHERS_TURN) shared = wake < 0 ? HET_YIELD : HET_SLEEP;
         return;
     }
+    shared -= shared > 0;
     struct pollfd fds[MOST_SOCKETS + 1];
     nfds_t n_fds = 0;
     for (int32_t i = 0; i < n; i++) n_fds = sockets(runs[i], fds, n_fds);
     if (wake >= 0) fds[n_fds++] = (struct pollfd){.fd = wake, .events = POLLIN};
-    struct timespec pause = {0, idle < 2 * HET_SLEEP ? 50000 : 500000};
+    struct timespec pause = {0, idle < 2 * HET_SLEEP ? 20000 : 500000};
     (void)ppoll(fds, n_fds, n ? &pause : NULL, NULL);
 }

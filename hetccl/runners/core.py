@@ -70,6 +70,7 @@ def _failure(address: int) -> Failure | None:
     return Failure(Status(error.status), error.own, error.rank, error.code, waiting, *theirs)
 
 
+@functools.lru_cache(maxsize=64)
 def _nanoseconds(seconds: float) -> int:
     return int(min(seconds, _LONGEST_SECONDS) * 1e9)
 
