@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hetccl
 from hetccl.bench.formulas import BUS, DTYPES
-from hetccl.bench.run import PEERS, Task, parse_islands, parse_sizes
+from hetccl.bench.run import PEERS, Task, islands_of, parse_islands, parse_sizes
 from hetccl.bench.run import run as measure
 from hetccl.doctor import examine, report
 from hetccl.inject.tree import write_tree
@@ -80,9 +80,10 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--islands",
         metavar="N+N",
         type=parse_islands,
-        default="1+1",
-        help="ranks of each simulated island (default: 1+1)",
+        help="ranks of each simulated island (default: 1+1, or halves of --ranks)",
     )
+    bench.add_argument("--ranks", metavar="N", type=int, choices=range(1, 257), help="how many ranks in all")
+    bench.add_argument("--device", choices=["cpu"], default="cpu", help="where the tensors are")
     bench.add_argument(
         "--wire", choices=["auto", "shm", "tcp"], default="auto", help="auto: shared memory where it works"
     )
@@ -95,9 +96,8 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     bench.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE as JSON")
 
     def run(options: argparse.Namespace) -> None:
-        task = Task(
-            options.op, options.islands, options.wire, options.dtype, options.sizes, tuple(options.peer), options.busy
-        )
+        islands, peers = islands_of(options.islands, options.ranks), tuple(options.peer)
+        task = Task(options.op, islands, options.wire, options.dtype, options.sizes, peers, options.busy)
         measure(task, options.json)
 
     bench.set_defaults(run=run)

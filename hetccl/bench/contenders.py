@@ -9,7 +9,7 @@ import torch.distributed as dist
 from hetccl.bench.cases import Buffers
 from hetccl.communicator import Communicator
 
-__all__ = ["Call", "gloo", "openmpi", "ours", "through_torch"]
+__all__ = ["Call", "copy", "gloo", "openmpi", "ours", "through_torch"]
 
 Call = Callable[[], object]
 
@@ -41,6 +41,13 @@ def through_torch(group: dist.ProcessGroup, case: str, buffers: Buffers, *, wait
 
 
 gloo = through_torch
+
+
+def copy(buffers: Buffers) -> Call:
+    """A copy of as many bytes as the larger buffer has: what the bound is made of."""
+    source = max(buffers.input, buffers.output, key=lambda buffer: buffer.nbytes)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
 
 
 def openmpi(case: str, buffers: Buffers) -> Call:

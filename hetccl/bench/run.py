@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import hetccl
-from hetccl.bench.formulas import BUS
+from hetccl.bench.formulas import BUS, bound
 
-__all__ = ["PEERS", "Task", "parse_islands", "parse_sizes", "run"]
+__all__ = ["PEERS", "Task", "islands_of", "parse_islands", "parse_sizes", "run"]
 
 PEERS = ("gloo", "openmpi")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -56,10 +56,23 @@ def parse_islands(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in text.split("+"))
 
 
+def islands_of(islands: tuple[int, ...] | None, ranks: int | None) -> tuple[int, ...]:
+    """What `--islands` and `--ranks` say; by default two islands, of half the ranks each.
+
+    Raises RuntimeError where they differ.
+    """
+    if islands is None:
+        whole = 2 if ranks is None else ranks
+        return (whole - whole // 2, whole // 2) if whole > 1 else (1,)
+    if ranks is not None and sum(islands) != ranks:
+        raise RuntimeError(f"--islands {'+'.join(map(str, islands))} are {sum(islands)} ranks, --ranks says {ranks}")
+    return islands
+
+
 def run(task: Task, file: Path | None) -> None:
     """Measure and show. Raises RuntimeError with the ranks' own words where they fail."""
     rows = []
-    header = f"{'bytes':>12} {'us':>11} {'torch us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11}"
+    header = f"{'bytes':>12} {'us':>11} {'torch us':>11} {'algbw GB/s':>11} {'busbw GB/s':>11} {'of bound':>9}"
     header += " busy us    " if task.busy else ""
     print(f"# {task.op}, {task.dtype}, {task.ranks} ranks in islands of {'+'.join(map(str, task.islands))} (simulated)")
     print(header + "".join(f" {peer + ' us':>12} {'ratio':>7}" for peer in task.peers), flush=True)
@@ -67,7 +80,7 @@ def run(task: Task, file: Path | None) -> None:
         row = _row(task, measured)
         rows.append(row)
         line = f"{row['bytes']:>12} {row['us']:>11.1f} {row['torch_us']:>11.1f}"
-        line += f" {row['algbw']:>11.2f} {row['busbw']:>11.2f}"
+        line += f" {row['algbw']:>11.2f} {row['busbw']:>11.2f} {row['bound_share']:>9.2f}"
         line += f" {row['busy_us']:>11.1f}" if task.busy else ""
         line += "".join(f" {peer['us']:>12.1f} {peer['ratio']:>7.2f}" for peer in row["peers"].values())
         print(line, flush=True)
@@ -147,6 +160,7 @@ def _row(task: Task, measured: dict[str, Any]) -> dict[str, Any]:
         **busy,
         "algbw": size / seconds / 1e9,
         "busbw": size / seconds / 1e9 * BUS[task.op](task.ranks),
+        "bound_share": bound(task.op, task.ranks, measured["copy_us"]) / measured["us"],
         "peers": {peer: {"us": measured[peer], "ratio": measured[peer] / measured["us"]} for peer in task.peers},
     }
 

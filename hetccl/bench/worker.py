@@ -47,6 +47,7 @@ def _measure(task: dict[str, Any], world: Any, group: Any, size: int) -> dict[st
     calls: dict[str, Callable[[], object]] = {
         "us": contenders.ours(world.communicator, name, buffers),
         "torch_us": contenders.through_torch(world, name, buffers),
+        "copy_us": contenders.copy(buffers),
     }
     if task["busy"]:
         start = contenders.through_torch(world, name, buffers, wait=False)

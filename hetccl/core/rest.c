@@ -7,7 +7,7 @@
 enum { MOST_SOCKETS = 64 };
 static const int64_t OTHERS_TURN = 200000; /* nanoseconds that nobody but another thread on this core takes */
 
-/* For how many more times this thread takes its core for one that it shares. */
+/* For how many more times the progress thread takes its core for one that it shares. */
 static _Thread_local int shared;
 
 static nfds_t sockets(const struct het_run *run, struct pollfd *fds, nfds_t n) {
@@ -26,9 +26,9 @@ void het_rest(struct het_run *const *runs, int32_t n, int idle, int wake) {
     if (n && idle < HET_SLEEP && !shared) {
         int64_t before = het_now();
         sched_yield();
-        /* Who yields to a busy thread is back after its whole slice, who sleeps is woken in time. A thread of the program is
-         * with others for a moment; the progress thread is beside its own program. */
-        if (het_now() - before > OTHERS_TURN) shared = wake < 0 ? HET_YIELD : HET_SLEEP;
+        /* Who yields to a busy thread, as its own program's, is back after that one's slice; who sleeps is woken in time. A
+         * thread of the program rather yields: to the rank that it waits for, where ranks share cores. */
+        if (wake >= 0 && het_now() - before > OTHERS_TURN) shared = HET_SLEEP;
         return;
     }
     shared -= shared > 0;

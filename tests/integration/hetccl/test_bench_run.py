@@ -37,6 +37,7 @@ def test_rows_hold_what_was_measured_and_say_what_is_simulated(tmp_path: Path) -
     assert min(row["us"], row["torch_us"], row["busy_us"]) > 0
     assert row["algbw"] == pytest.approx(row["bytes"] / row["us"] / 1e3)
     assert row["busbw"] == pytest.approx(row["algbw"] * BUS["all_gather"](3))
+    assert row["bound_share"] > 0
     assert row["peers"]["gloo"]["ratio"] == pytest.approx(row["peers"]["gloo"]["us"] / row["us"])
     assert [line.split()[0] for line in done.stdout.splitlines()][-1] == "49152"
 

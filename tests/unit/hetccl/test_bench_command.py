@@ -2,14 +2,27 @@
 
 import pytest
 
-from hetccl.bench.formulas import BUS
-from hetccl.bench.run import parse_islands, parse_sizes
+from hetccl.bench.formulas import BUS, bound
+from hetccl.bench.run import islands_of, parse_islands, parse_sizes
 from hetccl.cli import main
 
 
 def test_sizes_are_bytes_with_binary_units() -> None:
     assert parse_sizes("4") == (4,)
     assert parse_sizes("1,64K,3m,2G") == (1, 65536, 3 << 20, 2 << 30)
+
+
+def test_ranks_without_islands_are_two_halves_and_must_agree_with_islands() -> None:
+    assert islands_of(None, None) == (1, 1)
+    assert islands_of(None, 5) == (3, 2)
+    assert islands_of((2, 1), 3) == (2, 1)
+    with pytest.raises(RuntimeError, match=r"--islands 2\+1 are 3 ranks, --ranks says 4"):
+        islands_of((2, 1), 4)
+
+
+def test_the_bound_is_what_the_busiest_rank_has_to_receive() -> None:
+    assert bound("all_reduce", 2, 100.0) == 100.0
+    assert bound("all_gather", 4, 100.0) == 75.0
 
 
 def test_islands_are_numbers_of_ranks() -> None:
