@@ -184,8 +184,7 @@ class _Started:
             if not self._listening:
                 threading.Thread(target=self._listen, name="hetccl-finished", daemon=True).start()
                 self._listening = True
-            while in_flight and self._dropped(in_flight[0]):
-                in_flight.popleft()
+            self._drop_done(in_flight)
             number = next(self._numbers)
             handle = begin(number)
             if not handle:
@@ -194,6 +193,15 @@ class _Started:
             self._tickets[number] = ticket, tell
             in_flight.append(number)
         return ticket
+
+    def end(self, in_flight: "deque[int]") -> None:
+        """The group of these is closed."""
+        with self._lock:
+            self._drop_done(in_flight)
+
+    def _drop_done(self, in_flight: "deque[int]") -> None:
+        while in_flight and self._dropped(in_flight[0]):
+            in_flight.popleft()
 
     def _dropped(self, number: int) -> bool:
         """Drop one that is done, unless it is told of and dropped then. False where it is not done."""
@@ -266,6 +274,7 @@ class _Group:
     def close(self) -> None:
         self._closed = True
         self.core.het_group_close(self.handle)
+        self.started.end(self.in_flight)
 
     def __del__(self) -> None:
         if getattr(self, "_closed", False):

@@ -1,6 +1,7 @@
 """What ranks do in the tests, each in a process of its own."""
 
 import ctypes
+import gc
 import importlib
 import os
 import pickle
@@ -260,27 +261,40 @@ def besieged(rank: int, size: int, **how: Any) -> None:
     assert (tensor == 1).all()
 
 
-def _held() -> tuple[int, int, int]:
+def _held() -> tuple[int, int, int, int]:
+    """Descriptors, threads of Python and of C, segments, bytes of resident memory."""
+    gc.collect()
     segments = len(list(Path("/dev/shm").glob("hetccl-*")))
     maps = sum("/dev/shm/hetccl" in line for line in Path("/proc/self/maps").read_text().splitlines())
-    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), segments + maps
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    return len(list(Path("/proc/self/fd").iterdir())), threads, segments + maps, resident
 
 
 def many_groups(rank: int, size: int, *, groups: int, **how: Any) -> tuple[Any, Any]:
     meeting = store(rank, size)
     first = join(rank, size, where=meeting, **how)
+
+    def come_and_go(name: str) -> None:
+        group = join(rank, size, where=meeting, name=name, **how)
+        tensors = [torch.ones(10), torch.ones(10)]
+        with group.starting() as handles:
+            group.all_reduce(tensors[0])
+        group.all_reduce(tensors[1])
+        assert handles[0].wait(30)
+        assert all(tensor.eq(size).all() for tensor in tensors)
+        group.close()
+
+    for number in range(20):  # what is made once, is made here
+        come_and_go(f"before{number}")
     first.barrier()
     before = _held()
     for number in range(groups):
-        group = join(rank, size, where=meeting, name=f"group{number}", **how)
-        tensor = torch.ones(10)
-        group.all_reduce(tensor)
-        assert (tensor == size).all()
-        group.close()
+        come_and_go(f"group{number}")
     first.barrier()
     # The store's own threads come and go with descriptors: what is ours stays.
     deadline = time.monotonic() + 5
-    while any(now > then for now, then in zip(_held(), before, strict=True)) and time.monotonic() < deadline:
+    while any(now > then for now, then in zip(_held()[:3], before[:3], strict=True)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return before, _held()
 

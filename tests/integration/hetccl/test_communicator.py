@@ -99,10 +99,13 @@ def test_strangers_at_the_port_change_nothing(how: dict[str, Any]) -> None:
     no_errors(results("besieged", 2, **how))
 
 
-@pytest.mark.parametrize("how", WIRES)
-def test_a_hundred_groups_leave_nothing_behind(how: dict[str, Any]) -> None:
-    for before, after in no_errors(results("many_groups", 2, groups=100, **how)):
-        assert all(now <= then for now, then in zip(after, before, strict=True)), (before, after)
+@core
+@pytest.mark.parametrize("how", [{"shm": True}, {"shm": False}], ids=["shm", "tcp"])
+def test_a_thousand_groups_leave_nothing_behind(how: dict[str, Any]) -> None:
+    """The store, which is not ours, keeps what was said in it: about 2 KiB a group."""
+    for before, after in no_errors(results("many_groups", 2, 120, groups=1000, **how)):
+        assert all(now <= then for now, then in zip(after[:3], before[:3], strict=True)), (before, after)
+        assert after[3] - before[3] < 16 << 20, (before, after)
 
 
 @pytest.mark.parametrize("how", WIRES)
