@@ -9,7 +9,7 @@ import hetccl
 from hetccl.bench.formulas import BUS, DTYPES
 from hetccl.bench.run import PEERS, Task, islands_of, parse_islands, parse_sizes
 from hetccl.bench.run import run as measure
-from hetccl.doctor import examine, report
+from hetccl.doctor import Level, examine, message, report
 from hetccl.inject.tree import write_tree
 
 
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     _add_bench(commands)
     _add_doctor(commands)
+    _add_preflight(commands)
     options = parser.parse_args(arguments)
     try:
         options.run(options)
@@ -66,6 +67,27 @@ def _add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         sys.exit(max(finding.level for finding in found))
 
     doctor.set_defaults(run=run)
+
+
+def _add_preflight(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    preflight = commands.add_parser(
+        "preflight",
+        help="doctor, as an init container before the trainer",
+        description="Say what hetccl would use here, and leave what is not well as the container's termination "
+        "message. MODE Fail: exits 2 where hetccl does not work here. Warn: always exits 0.",
+        epilog="example: hetccl preflight Fail",
+    )
+    preflight.add_argument("mode", metavar="MODE", choices=["Warn", "Fail"], help="Warn or Fail")
+    preflight.add_argument("--message", metavar="FILE", type=Path, default=Path("/dev/termination-log"))
+
+    def run(options: argparse.Namespace) -> None:
+        found = examine()
+        print(report(found, as_json=False))
+        options.message.write_text(message(found))
+        broken = any(finding.level is Level.BROKEN for finding in found)
+        sys.exit(int(Level.BROKEN) if broken and options.mode == "Fail" else 0)
+
+    preflight.set_defaults(run=run)
 
 
 def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -20,7 +20,7 @@ from hetccl import settings
 from hetccl.errors import ResourceError
 from hetccl.settings import Settings, SettingsError
 
-__all__ = ["Finding", "Level", "examine", "report"]
+__all__ = ["Finding", "Level", "examine", "message", "report"]
 
 TRY_SECONDS = 3.0
 """How long a peer may take to answer."""
@@ -89,6 +89,21 @@ def report(found: Sequence[Finding], *, as_json: bool) -> str:
         if finding.advice:
             lines.append(f"{'':8}  {'':{width}}  -> {finding.advice}")
     return "\n".join([*lines, "", _VERDICTS[worst]])
+
+
+MESSAGE_BYTES = 4096
+"""What Kubernetes keeps of a termination message."""
+
+
+def message(found: Sequence[Finding]) -> str:
+    """The findings that are not well, the worst first, as JSON of at most MESSAGE_BYTES; the rest is left out."""
+    rows: list[dict[str, str]] = []
+    for finding in sorted(found, key=lambda finding: -finding.level):
+        if finding.level is not Level.OK:
+            row = {**asdict(finding), "level": finding.level.name.lower()}
+            if len(json.dumps([*rows, row]).encode()) <= MESSAGE_BYTES:
+                rows.append(row)
+    return json.dumps(rows)
 
 
 def _settings(environment: Mapping[str, str]) -> tuple[Settings, Finding]:

@@ -44,7 +44,8 @@ def write_tree(target: Path, *, link: bool = False) -> None:
         else:
             (new / "site").mkdir()
         _open_to_all(new)
-        (new / "bootstrap" / "launch").chmod(0o755)
+        for program in ("launch", "preflight"):
+            (new / "bootstrap" / program).chmod(0o755)
         for part in reversed(parts):
             if os.path.lexists(target / part):
                 (target / part).rename(old / part)

@@ -21,6 +21,7 @@ from hettrain.status.admission import admitted, group_of, unmanaged, waiting_sin
 from hettrain.status.blocked import Trouble, trouble
 from hettrain.status.conditions import Claim
 from hettrain.status.pods import Pod
+from hettrain.status.preflight import judge_preflight
 from hettrain.status.report import is_about, judge_report, shares
 from hettrain.status.times import parse_time
 from hettrain.status.view import View
@@ -184,6 +185,8 @@ def _run(view: View, seen: Seen, now: datetime, context: Context, step: Step) ->
         step.claims.append(("Blocked", "True", problem.reason, problem.message))
     else:
         _withdraw(view, step, ("Blocked",), "Started")
+    if view.job.spec.hetccl.preflight != "Off" and context.delivery != "Host":
+        step.claims.append(judge_preflight(view.members, view.current))
     everyone = len(view.members)
     step.ready = not view.unready
     if step.ready:

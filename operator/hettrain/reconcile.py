@@ -10,7 +10,7 @@ from hettrain.api import HetTrainingJob, JobStatus
 from hettrain.api.job import MANAGER
 from hettrain.api.status import Summary
 from hettrain.converge import Step, converge
-from hettrain.events import Event, event_of_failure, events_of_change
+from hettrain.events import Event, Reason, event_of_failure, events_of_change
 from hettrain.plan import Context, world_size
 from hettrain.plan.names import JOB_LABEL
 from hettrain.plan.ranks import sizes
@@ -21,6 +21,7 @@ from hettrain.policies.verdicts import Finish, Remove, Requeue, Restart, Settled
 from hettrain.status.admission import admitted, waiting_since
 from hettrain.status.conditions import merge_conditions, state_of
 from hettrain.status.pods import observe
+from hettrain.status.preflight import bad_nodes
 from hettrain.status.times import parse_time, write_time
 from hettrain.status.view import View
 
@@ -92,7 +93,13 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
         case Suspend():
             # A number is used once: pods of a suspended attempt may still be leaving when the job resumes.
             attempt = status.attempt + 1 if view.current or view.was_whole else status.attempt
-            fresh: dict[str, Any] = {"attempt": attempt, "start_time": None, "next_restart_time": None, "caps": {}}
+            fresh: dict[str, Any] = {
+                "attempt": attempt,
+                "start_time": None,
+                "next_restart_time": None,
+                "caps": {},
+                "avoided_nodes": [],
+            }
             return status.model_copy(update=NOTHING_SEEN | fresh), []
         case Requeue():
             fresh = {"attempt": status.attempt + 1, "start_time": None, "next_restart_time": None}
@@ -107,6 +114,11 @@ def _turn(view: View, verdict: Verdict | None, now: datetime) -> tuple[JobStatus
             }
             if caps is not None:
                 update["caps"] = dict(caps)
+            bad = bad_nodes(list(view.current.values()))
+            if view.job.spec.hetccl.preflight == "Fail" and bad:
+                update["avoided_nodes"] = sorted({*status.avoided_nodes, *bad})
+            elif told is Reason.RESTART_REQUESTED:
+                update["avoided_nodes"] = []
             if counter is not None:
                 update[counter] = getattr(status, counter) + 1
             events = [event_of_failure(failure)] if failure else []

@@ -44,19 +44,24 @@ def test_the_users_images_differ_and_hold_no_hetccl(system: System, namespace: s
 @pytest.mark.timeout(400)
 def test_one_job_trains_over_both_vendors_with_hetccl_from_an_image_volume(system: System, namespace: str) -> None:
     calls = {resource: len(gpus.allocated) for resource, gpus in system.gpus.items()}
-    job = RunningJob.apply(system, namespace, quickstart(steps=50))
+    manifest = quickstart(steps=50)
+    manifest["spec"]["hetccl"]["preflight"] = "Fail"
+    job = RunningJob.apply(system, namespace, manifest)
     status = job.wait_until_complete()
 
     pods = job.pods()
     assert {pool: pod["spec"]["nodeName"] for pool, pod in pods.items()} == {"nvidia": "node1", "amd": "node2"}
     for pod in pods.values():
         assert [v["image"]["reference"] for v in pod["spec"]["volumes"] if "image" in v] == [HETCCL_IMAGE]
-        assert not pod["spec"].get("initContainers")
+        assert [container["name"] for container in pod["spec"]["initContainers"]] == ["hetccl-preflight"]
 
-    # The GPUs went through the kubelets: so many devices, of the vendor's own resource, to one container each.
+    # The GPUs went through the kubelets: so many devices, of the vendor's own resource, to the preflight and then, the
+    # same ones, to the trainer.
     allocated = {resource: gpus.allocated[calls[resource] :] for resource, gpus in system.gpus.items()}
-    assert [len(ids) for ids in allocated["nvidia.com/gpu"]] == [2]
-    assert [len(ids) for ids in allocated["amd.com/gpu"]] == [1]
+    for resource, count in (("nvidia.com/gpu", 2), ("amd.com/gpu", 1)):
+        checked, trained = (set(ids) for ids in allocated[resource])
+        assert checked == trained
+        assert len(trained) == count
 
     equal_curves(job.compare_with_one_process())
 
@@ -67,6 +72,7 @@ def test_one_job_trains_over_both_vendors_with_hetccl_from_an_image_volume(syste
         ("nvidia", 1, "0"),
         ("amd", 1, "0"),
     ]
+    assert job.condition("PreflightPassed")["status"] == "True"
     injected = job.condition("InjectionVerified")
     assert injected["status"] == "True", injected
     assert "pool nvidia: 2 ranks (simulated)" in injected["message"]

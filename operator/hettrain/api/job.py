@@ -74,6 +74,11 @@ class Hetccl(Model):
     transport: Literal["Auto", "RDMA", "TCP"] = Field(
         "Auto", description="Wires between hosts. RDMA: fail rather than fall back to TCP."
     )
+    preflight: Literal["Off", "Warn", "Fail"] = Field(
+        "Off",
+        description="Run `hetccl doctor` in every pod before the trainers start; the condition PreflightPassed has "
+        "what it finds. Fail: a pod where hetccl does not work fails, and its node is avoided from then on.",
+    )
     inject: bool = Field(True, description="false: the images hold hetccl already; nothing is mounted or wrapped.")
     simulate: bool = Field(
         False, description="Hide the GPUs and let every rank work on the CPU; reports call it simulated."

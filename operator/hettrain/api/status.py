@@ -92,6 +92,9 @@ class JobStatus(StatusModel):
     caps: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict, description="Of an elastic job: the most pods that a pool can get for now."
     )
+    avoided_nodes: list[Annotated[str, Field(max_length=253)]] = Field(
+        default_factory=list, max_length=256, description="Nodes whose preflight found something broken."
+    )
     replicas: int = Field(0, description="Pods over all pools in the current attempt; what `kubectl scale` sees.")
     selector: str = Field("", max_length=256, description="What finds the job's pods; for autoscalers.")
     world_size: int = Field(0, description="Processes over all pools.")

@@ -21,6 +21,7 @@ from hettrain.plan.names import (
     token_name,
 )
 from hettrain.plan.objects import metadata
+from hettrain.plan.preflight import add_preflight, avoid_nodes
 from hettrain.plan.profiles import Settings
 from hettrain.plan.ranks import Member, processes_per_pod
 
@@ -79,6 +80,9 @@ def plan_pod(job: HetTrainingJob, member: Member, attempt: int, settings: Settin
         _token(token_name(job, attempt), context.token_file(attempt), spec, trainer)
     if job.spec.hetccl.inject:
         warnings += inject(spec, trainer, context.source(job))
+    if job.spec.hetccl.preflight != "Off" and context.delivery != "Host":
+        add_preflight(spec, trainer, job.spec.hetccl.preflight, context.home if job.spec.hetccl.inject else None)
+    avoid_nodes(spec, job.status.avoided_nodes)
     labels[INDEX_LABEL] = str(member.index)
     theirs = pool.template.metadata
     annotations = dict(theirs.annotations)

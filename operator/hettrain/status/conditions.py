@@ -12,7 +12,16 @@ __all__ = ["Claim", "merge_conditions", "state_of"]
 Claim = tuple[str, Literal["True", "False", "Unknown"], str, str]
 """Type, status, reason and message of a condition."""
 
-ORDER = ("Suspended", "Blocked", "PodsReady", "InjectionVerified", "Restarting", "Complete", "Failed")
+ORDER = (
+    "Suspended",
+    "Blocked",
+    "PreflightPassed",
+    "PodsReady",
+    "InjectionVerified",
+    "Restarting",
+    "Complete",
+    "Failed",
+)
 MESSAGE_LIMIT = 4096
 
 # The first of these that holds is the state.

@@ -8,6 +8,7 @@ from typing import Any
 
 from hettrain.plan.names import ATTEMPT_LABEL, INDEX_LABEL, POOL_LABEL, RESERVE_LABEL
 from hettrain.plan.pods import trainer_name
+from hettrain.status.findings import in_words
 from hettrain.status.times import parse_time
 
 __all__ = ["Failure", "Phase", "Pod", "observe"]
@@ -139,6 +140,6 @@ def _failure(status: Mapping[str, Any], terminated: Mapping[str, Any] | None) ->
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         ended = container.get("state", {}).get("terminated") or {}
         if ended.get("exitCode"):
-            message = f"container {container['name']}: {ended.get('message') or ''}"
+            message = f"container {container['name']}: {in_words(ended.get('message') or '')}"
             return Failure(ended["exitCode"], ended.get("reason") or "Error", message, None)
     return Failure(None, status.get("reason") or "Failed", status.get("message") or "", None)

@@ -183,6 +183,18 @@ def test_a_tree_that_is_not_whole_and_a_wrong_setting_are_said_too(image: Path, 
         assert reason in json.loads(done.stdout)["error"]
 
 
+@pytest.mark.parametrize(("simulate", "code"), [("1", 0), ("0", 2)])
+def test_the_preflight_finds_a_python_and_hetccl_and_fails_where_hetccl_does_not_work(
+    image: Path, tree: Path, tmp_path: Path, simulate: str, code: int
+) -> None:
+    environment = of_pool("amd", PATH=f"{image.parent}:/usr/bin:/bin") | {"HETCCL_SIMULATE": simulate}
+    check = [tree / "bootstrap" / "preflight", "Fail", "--message", tmp_path / "message"]
+    done = subprocess.run(check, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    levels = [finding["level"] for finding in json.loads((tmp_path / "message").read_text())]
+    assert ("broken" in levels) == (code == 2)
+
+
 def test_a_gpu_vendors_rank_without_a_gpu_is_told_how_to_simulate_one(image: Path, tree: Path) -> None:
     environment = of_pool("amd", PYTHONPATH=str(tree / "bootstrap"))
     del environment["HETCCL_SIMULATE"]

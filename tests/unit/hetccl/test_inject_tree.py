@@ -30,6 +30,7 @@ def test_the_tree_holds_the_package_a_place_for_wheels_and_a_bootstrap_folder_th
     assert {path.name for path in (tmp_path / "tree").iterdir()} == {"bootstrap", "hetccl", "site"}
     assert files(tmp_path / "tree" / "bootstrap") == {
         "launch",
+        "preflight",
         "sitecustomize.py",
         "hetccl_bootstrap.py",
         "hetccl_bootstrap-1.dist-info/METADATA",
