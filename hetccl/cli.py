@@ -11,6 +11,8 @@ from hetccl.bench.run import PEERS, Task, islands_of, parse_islands, parse_sizes
 from hetccl.bench.run import run as measure
 from hetccl.doctor import Level, examine, message, report
 from hetccl.inject.tree import write_tree
+from hetccl.plan.model import PLANS, Machine
+from hetccl.plan.report import report as weigh
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     version.set_defaults(run=lambda _: print(f"hetccl {hetccl.__version__} {Path(hetccl.__file__).parent}"))
 
     _add_bench(commands)
+    _add_simulate(commands)
     _add_doctor(commands)
     _add_preflight(commands)
     options = parser.parse_args(arguments)
@@ -123,3 +126,58 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         measure(task, options.json)
 
     bench.set_defaults(run=run)
+
+
+def _add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    simulate = commands.add_parser(
+        "simulate",
+        help="weigh the plans of a collective for islands that need not exist",
+        description="Weigh the plans of a collective in a model, against the bound (docs/plans.md). Nothing runs.",
+        epilog="example: hetccl simulate all_reduce --islands 8+4+2 --sizes 1K,1M,1G --json rows.json",
+    )
+    simulate.add_argument("op", metavar="OP", choices=sorted(PLANS), help=", ".join(sorted(PLANS)))
+    simulate.add_argument(
+        "--islands", metavar="N+N", type=parse_islands, default="8+8", help="ranks of each island (default: 8+8)"
+    )
+    simulate.add_argument(
+        "--rails", metavar="N+N", type=parse_islands, help="wires out of each island (default: one each)"
+    )
+    simulate.add_argument("--sizes", metavar="SIZES", type=parse_sizes, default="1K,1M,1G", help="default: 1K,1M,1G")
+    for name, default, unit in (
+        ("inside", 300.0, "GB/s of a rank inside its island, each way"),
+        ("wire", 25.0, "GB/s of a wire, each way"),
+        ("inside-latency", 5.0, "us of a message inside an island"),
+        ("wire-latency", 10.0, "us of a message between islands"),
+        ("overhead", 0.5, "us that a rank works for each peer"),
+    ):
+        simulate.add_argument(
+            f"--{name}", metavar="X", type=_positive, default=default, help=f"{unit} (default: {default:g})"
+        )
+    simulate.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE as JSON")
+
+    def run(options: argparse.Namespace) -> None:
+        rails = options.rails or (1,) * len(options.islands)
+        if len(rails) != len(options.islands):
+            simulate.error(f"--rails has {len(rails)} numbers, --islands {len(options.islands)}: one each is needed")
+        machine = Machine(
+            options.islands,
+            rails,
+            options.inside * 1e9,
+            options.wire * 1e9,
+            options.inside_latency / 1e6,
+            options.wire_latency / 1e6,
+            options.overhead / 1e6,
+        )
+        weigh(options.op, options.sizes, machine, options.json)
+
+    simulate.set_defaults(run=run)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
