@@ -40,10 +40,11 @@ packages:
 emulator:
 	@tests/cluster/install-packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
-# Files that are made from code: the CRDs, the chart's copy of them and the reference.
+# Files that are made from code: the CRDs, the chart's copy of them and the references.
 generate: $(VENV)/installed-dev
 	$(BIN)/python -m hettrain.api.crd
 	$(BIN)/python -m hettrain.api.reference
+	$(BIN)/python -m hettrain.commands.reference
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -45,6 +45,7 @@ COMMANDS = {
     "wait": Command("wait for a job, for scripts", "train --for=complete --timeout 12h", "wait:add"),
     "suspend": Command("end a job's pods and keep the job", "train", "lifecycle:add_suspend"),
     "resume": Command("start a suspended job's next attempt", "train", "lifecycle:add_resume"),
+    "restart": Command("start a job's gang over, at nobody's expense", "train", "lifecycle:add_restart"),
     "delete": Command("delete a job and its pods", "train", "lifecycle:add_delete"),
     "operator": Command(
         "serve the HetTrainingJobs of a cluster",

@@ -31,7 +31,13 @@ def _run(options: argparse.Namespace) -> int:
         raise CommandError(str(error), WRONG_INPUT) from None
     for warning in wanted.warnings:
         print(warning, file=sys.stderr)
-    manifests = [wanted.service, wanted.token, *wanted.config_maps, *(each.manifest for each in wanted.groups)]
+    manifests = [
+        wanted.service,
+        wanted.token,
+        *wanted.config_maps,
+        *wanted.budgets,
+        *(each.manifest for each in wanted.groups),
+    ]
     manifests += [*(pod.manifest for pod in wanted.pods)]
     yaml.safe_dump_all(manifests, sys.stdout, sort_keys=False)
     return DONE

@@ -115,7 +115,7 @@ def test_wait_ends_when_the_job_is_deleted(world: World, control_plane: Cluster)
     assert (waiting.returncode, "deleted" in said) in ((1, True), (4, False)), said
 
 
-def test_suspend_resume_and_delete(world: World, hettrain: Run) -> None:
+def test_suspend_resume_restart_and_delete(world: World, hettrain: Run) -> None:
     start(world)
     assert hettrain("suspend", "job") == (0, "job: suspended\n", "")
     world.until_state("Suspended")
@@ -124,8 +124,11 @@ def test_suspend_resume_and_delete(world: World, hettrain: Run) -> None:
     world.until_pods("job-1-nvidia-0000", "job-1-amd-0000")
     world.run()
     assert hettrain("wait", "job", "--for=running", "--timeout=20s")[0] == 0
+    assert hettrain("restart", "job") == (0, "job: starts over\n", "")
+    world.until_pods("job-2-nvidia-0000", "job-2-amd-0000")
     assert hettrain("delete", "job")[0] == 0
-    world.until_pods()
+    # The garbage collector learns of a new kind within half a minute.
+    world.until("the pods are gone", lambda: not world.pods(), 60)
 
 
 def test_events_of_job_and_pods_are_one_list(world: World, hettrain: Run) -> None:
