@@ -2,10 +2,16 @@
 
 from typing import Any
 
-from torch._C._distributed_c10d import ReduceOp
+_NAMES: dict[Any, str] = {}
 
 
 def reduction(opts: Any) -> str:
     """The communicator's name of the reduction that `opts` asks for; SUM where they ask for none."""
-    op = ReduceOp.SUM if opts is None else opts.reduceOp
-    return str(getattr(op, "op", op).name).lower()
+    if opts is None:
+        return "sum"
+    op = opts.reduceOp
+    kind = getattr(op, "op", op)
+    name = _NAMES.get(kind)
+    if name is None:
+        name = _NAMES[kind] = str(kind.name).lower()
+    return name

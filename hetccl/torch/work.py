@@ -106,8 +106,9 @@ class Operation(Work):
         self._source = source
         self._handles: list[Handle] = []
         self._error: Exception | None = None
-        self._done = threading.Event()
+        self._done = False
         self._lock = threading.Lock()
+        self._waiters: threading.Event | None = None  # made by the first who has to wait: few do
         self._future: Future[list[Tensor] | None] | None = None
         if _unclaimed is not None:
             _unclaimed.keep(self)
@@ -121,9 +122,7 @@ class Operation(Work):
                 call()
         except Exception as error:
             self._error = translated(error)
-        with self._lock:
-            self._done.set()
-            future = self._future
+        future = self._release()
         if future is not None:
             _threads.run(lambda: self._complete(future))
 
@@ -138,7 +137,15 @@ class Operation(Work):
             except Exception as error:
                 self._error = translated(error)
         self._handles = handles
-        self._done.set()  # what is left to wait for are the handles
+        self._release()  # what is left to wait for are the handles
+
+    def _release(self) -> "Future[list[Tensor] | None] | None":
+        """Let everybody go who waits. Returns the future that somebody asked for."""
+        with self._lock:
+            self._done = True
+            if self._waiters is not None:
+                self._waiters.set()
+            return self._future
 
     def fail(self, error: Exception) -> None:
         """End it without doing it."""
@@ -152,16 +159,26 @@ class Operation(Work):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until it is done, and raise its error. `timeout` 0: wait as long as the operation's own deadline."""
         self._claim()
-        if not self.ended(timeout.total_seconds() or None):
+        if not (self._over() or self.ended(timeout.total_seconds() or None)):
             raise DistBackendError(f"hetccl: {self.name} was not done within the {timeout} that wait() was given")
         if (error := self.exception()) is not None:
             raise error
         return True
 
+    def _over(self) -> bool:
+        """Whether it is done with nothing left to wait for, at the least cost."""
+        return self._done and not self._handles
+
     def ended(self, seconds: float | None) -> bool:
         """Whether it ends, well or not, within so many seconds; None: as long as it takes."""
+        if self._over():
+            return True
         deadline = None if seconds is None else time.monotonic() + seconds
-        if not self._done.wait(seconds):
+        with self._lock:
+            if not self._done and self._waiters is None:
+                self._waiters = threading.Event()
+            waiters = None if self._done else self._waiters
+        if waiters is not None and not waiters.wait(seconds):
             return False
         left = seconds
         for handle in self._handles:
@@ -179,7 +196,7 @@ class Operation(Work):
                 self._future = future
                 if self._handles:
                     self._handles[-1].then(lambda: _threads.run(lambda: self._complete(future)))
-                elif self._done.is_set():
+                elif self._done:
                     self._complete(future)
             return self._future
 
@@ -200,7 +217,7 @@ class Operation(Work):
         return self.ended(0) and self.exception() is None
 
     def exception(self) -> Exception | None:
-        if self._error is None and self.ended(0):
+        if self._error is None and self._handles and self.ended(0):
             errors = [error for handle in self._handles if (error := handle.error) is not None]
             self._error = translated(errors[0]) if errors else None
         return self._error
