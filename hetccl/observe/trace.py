@@ -1,6 +1,7 @@
 """When the flight recorder is written, and where to: on an error, on a signal, when something is written to a pipe."""
 
 import contextlib
+import itertools
 import logging
 import os
 import selectors
@@ -28,6 +29,9 @@ class _State:
     listening = False
     writing: threading.Thread | None = None
     lock = threading.Lock()
+    asked = itertools.count(1)
+    written = 0
+    """The number of the newest request that was carried out: threads come to it in any order, and the newest counts."""
 
 
 def configure(settings: TraceSettings, rank: int) -> None:
@@ -51,12 +55,19 @@ def configure(settings: TraceSettings, rank: int) -> None:
 
 def dump(reason: str) -> Path | None:
     """Write what is recorded. Returns the file, or None where there is to be none, or it cannot be written."""
+    return _write(reason, next(_State.asked))
+
+
+def _write(reason: str, number: int) -> Path | None:
     settings, rank = _State.settings, _State.rank
     if not settings.file or settings.size == 0:
         return None
     as_text = settings.file.endswith(".json")
     path = Path(f"{settings.file.removesuffix('.json')}{rank}{'.json' if as_text else ''}")
     with _State.lock:
+        if number < _State.written:
+            return path
+        _State.written = number
         whole = document(recorder.entries(), rank, reason)
         try:
             _replace(path, as_json(whole) if as_text else as_pickle(whole))
@@ -73,7 +84,7 @@ def dump_soon(reason: str) -> None:
     if not _State.settings.file or _State.settings.size == 0:
         return
     # Not a daemon: a process that ends because of the error writes it first.
-    _State.writing = threading.Thread(target=dump, args=(reason,), name="hetccl-dump")
+    _State.writing = threading.Thread(target=_write, args=(reason, next(_State.asked)), name="hetccl-dump")
     with contextlib.suppress(RuntimeError):  # the interpreter ends, or has no threads left
         _State.writing.start()
 

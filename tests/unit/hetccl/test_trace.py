@@ -67,3 +67,11 @@ def test_a_link_that_somebody_left_in_the_dumps_place_is_not_followed(tmp_path: 
     trace.configure(TraceSettings(file=str(tmp_path / "rank_")), 0)
     assert trace.dump("asked") is not None
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_of_two_failures_the_later_is_the_dumps_reason_whichever_thread_is_first(tmp_path: Path) -> None:
+    trace.configure(TraceSettings(file=str(tmp_path / "rank_")), 0)
+    older, newer = next(trace._State.asked), next(trace._State.asked)
+    trace._write("newer", newer)
+    trace._write("older", older)
+    assert pickle.loads((tmp_path / "rank_0").read_bytes())["hetccl"]["reason"] == "newer"
