@@ -168,6 +168,8 @@ def test_a_sidecar_that_outlives_the_trainer_does_not_keep_the_job_from_completi
     for name in PODS:
         cluster.end(name)
         cluster.pods[name]["status"]["phase"] = "Running"
+        cluster.pods[name]["spec"]["containers"].append({"name": "istio-proxy", "image": "proxy"})
+        cluster.pods[name]["status"]["containerStatuses"].append({"name": "istio-proxy", "state": {"running": {}}})
     cluster.settle()
     assert cluster.status.state == "Complete"
     assert not cluster.pods

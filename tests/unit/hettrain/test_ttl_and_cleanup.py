@@ -31,6 +31,22 @@ def test_a_job_goes_when_its_time_is_over_and_not_before(code: int, seconds: int
     assert cluster.gone
 
 
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_a_pod_whose_trainer_has_ended_keeps_its_log_unless_something_of_it_still_runs(sidecar: bool) -> None:
+    cluster = started()
+    for name in (NVIDIA, AMD):
+        cluster.end(name)
+        status = cluster.pods[name]["status"]
+        status["phase"] = "Running"  # the kubelet has told of the container first
+        if sidecar:
+            cluster.pods[name]["spec"]["containers"].append({"name": "proxy", "image": "proxy"})
+            status["containerStatuses"].append({"name": "proxy", "state": {"running": {}}})
+    cluster.settle()
+    cluster._reap()
+    assert cluster.status.state == "Complete"
+    assert bool(cluster.pods) is not sidecar
+
+
 def test_the_end_is_written_down_before_the_job_goes() -> None:
     cluster = over(ttlSecondsAfterFinished=0)
     assert not cluster.gone
